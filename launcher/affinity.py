@@ -40,6 +40,12 @@ _QUOTAS = ("BYTEPS_NUMA_DEFAULT_QUOTA", "BYTEPS_NUMA_ROOT_QUOTA")
 _IO, _SERVERS, _WORKERS = "BYTEPS_IO_CPU_CORES", "BYTEPS_SERVER_CPU_CORES", "BYTEPS_VISIBLE_CPU_CORES"
 
 
+def union_of(cores: Sequence[Cpus]) -> Cpus:
+    """Those of all together; None if one of them is not pinned, or there is none."""
+    pinned = [cpus for cpus in cores if cpus is not None]
+    return frozenset[int]().union(*pinned) if pinned and len(pinned) == len(cores) else None
+
+
 @dataclasses.dataclass(frozen=True)
 class CorePlan:
     """Who runs where on this host; None: not pinned."""
@@ -53,7 +59,7 @@ class CorePlan:
     @property
     def of_servers(self) -> Cpus:
         """Those of all servers together."""
-        return None if None in self.servers or not self.servers else frozenset().union(*self.servers)
+        return union_of(self.servers)
 
     @property
     def pinned(self) -> bool:
@@ -68,9 +74,9 @@ def assign(environment: Environment, workers: int, servers: int = 0, nodes: Sequ
     """
     allowed = allowed_cpus() if nodes is None else frozenset().union(*(node.cpus for node in nodes))
     nodes = read_nodes() if nodes is None else nodes
-    io = _by_hand(environment, _IO, workers, "worker", allowed)
+    io: Sequence[Cpus] | None = _by_hand(environment, _IO, workers, "worker", allowed)
     by_hand = _by_hand(environment, _SERVERS, servers, "server", allowed)
-    given = frozenset().union(*(io or ()), *(by_hand or ()))
+    given = frozenset[int]().union(*(cpus or () for cpus in (*(io or ()), *(by_hand or ()))))
     free = allowed - _blacklist(environment) - given
     here = usable(nodes, allowed)
     plan = _workers(environment, workers, nodes, allowed, free)
@@ -103,7 +109,8 @@ def chosen_by_hand(environment: Environment, workers: int) -> list[Cpus]:
 def servers_by_hand(environment: Environment, servers: int, here: bool = False) -> list[Cpus]:
     """The CPUs of each server: those of BYTEPS_SERVER_CPU_CORES; None: any. `here`: this host must have them."""
     allowed = allowed_cpus() if here else None
-    return list(_by_hand(environment, _SERVERS, servers, "server", allowed) or [None] * servers)
+    chosen: Sequence[Cpus] | None = _by_hand(environment, _SERVERS, servers, "server", allowed)
+    return [None] * servers if not chosen else list(chosen)
 
 
 def of_task(environment: Environment, local_rank: int, workers: int) -> CorePlan:

@@ -245,7 +245,7 @@ def _add_remote(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("-WH", "--worker-hostfile", metavar="FILE", help="as in BytePS: `host:sshport` a line")
     group.add_argument("-SH", "--server-hostfile-of-byteps", metavar="FILE", help="as in BytePS: `host:sshport` a line")
-    group.add_argument("--scheduler-ip", metavar="HOST", help="as in BytePS: host and address of the coordinator")
+    group.add_argument("--scheduler-ip", metavar="HOST", help="as in BytePS: host (and address) of the coordinator")
     group.add_argument("--scheduler-port", type=_port, metavar="N", help="as in BytePS: its port, as --port")
     group.add_argument("--scheduler-ssh-port", type=_port, metavar="N", help="as in BytePS")
     group.add_argument("--interface", metavar="NAME", help="as in BytePS: the network interface (DMLC_INTERFACE)")

@@ -15,11 +15,13 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from typing import BinaryIO
+from typing import IO, BinaryIO, cast
 
 from . import process_tree
 from .command import is_debugged
+from .descriptor_limit import advice, restore_limit
 from .failure import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, LaunchError
+from .guardian import WORKER_SIGNALS
 from .output import LineSplitter, OutputFiles
 
 _KEPT_LINES = 20
@@ -73,14 +75,14 @@ class Text:
     def feed(self, data: bytes, now: float) -> list[bytes]:
         """The lines that `data` completes."""
         if self._file is not None:
-            self._keep(data)
+            self._keep(self._file, data)
         return self._lines.feed(data, now)
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, file: BinaryIO, data: bytes) -> None:
         try:
             view = memoryview(data)
             while view:
-                view = view[self._file.write(view) :]
+                view = view[file.write(view) :]
         except OSError as error:
             self._file = None
             self.file_error = error
@@ -95,7 +97,7 @@ class Text:
 class Stream(Text):
     """One of the two output pipes of a child."""
 
-    def __init__(self, pipe: BinaryIO, descriptor: int, file: BinaryIO | None) -> None:
+    def __init__(self, pipe: IO[bytes], descriptor: int, file: BinaryIO | None) -> None:
         super().__init__(descriptor, file)
         os.set_blocking(pipe.fileno(), False)
         self.pipe = pipe
@@ -121,6 +123,7 @@ class Member:
         self.status: int | None = None  # as of subprocess: an exit code, or minus a signal's number
         self.told_to_end = False  # It was signalled, and had not begun to end.
         self.raised_at: float | None = None  # when it wrote the first line of its last exception
+        self.silent_since: float | None = None  # of a host that was given up: its last sign of life
 
     def wrote(self, lines: Sequence[bytes], now: float) -> None:
         """Keeps its last lines, and when it raised an exception."""
@@ -166,6 +169,10 @@ class Member:
         """Sends a signal to it and to what it started in its session."""
         raise NotImplementedError
 
+    def pass_on(self, number: int) -> None:
+        """Sends a signal that does not tell it to end to it alone: what it has started may not expect it."""
+        raise NotImplementedError
+
     def exit_code(self) -> int:
         """What a shell would report."""
         assert self.status is not None
@@ -196,8 +203,12 @@ class Child(Member):
             process_tree.die_with_parent(supervisor)
             if spec.cpus is not None:
                 os.sched_setaffinity(0, spec.cpus)
+            if spec.role is not Role.WORKER:
+                for number in WORKER_SIGNALS:
+                    signal.signal(number, signal.SIG_IGN)
             if spec.enter is not None:
                 spec.enter()
+            restore_limit()
 
         try:
             self._process = subprocess.Popen(
@@ -215,17 +226,17 @@ class Child(Member):
             raise LaunchError(f"{spec.name}: no such program: {spec.command[0]}", EXIT_NOT_FOUND) from None
         except OSError as error:
             raise LaunchError(
-                f"{spec.name}: cannot run {spec.command[0]}: {error.strerror}", EXIT_NOT_EXECUTABLE
+                f"{spec.name}: cannot run {spec.command[0]}: {error.strerror}{advice(error)}", EXIT_NOT_EXECUTABLE
             ) from None
         except subprocess.SubprocessError as error:
             raise LaunchError(f"{spec.name}: cannot set up its process: {error}", 1) from None
         self.streams = [
-            Stream(pipe, descriptor, None if files is None else files.open(spec.name, stream))
+            Stream(cast(IO[bytes], pipe), descriptor, None if files is None else files.open(spec.name, stream))
             for pipe, descriptor, stream in ((self._process.stdout, 1, "stdout"), (self._process.stderr, 2, "stderr"))
         ]
 
     @property
-    def stdin(self) -> BinaryIO | None:
+    def stdin(self) -> IO[bytes] | None:
         """Our end of its standard input, where its ChildSpec asks for one."""
         return self._process.stdin
 
@@ -259,6 +270,14 @@ class Child(Member):
                 if not below:
                     os.killpg(self.pid, number)
                 for pid in below or ():
+                    os.kill(pid, number)
+
+    def pass_on(self, number: int) -> None:
+        """Sends a signal that does not tell it to end to it alone; under a debugger to what that runs."""
+        if self.alive:
+            below = is_debugged(self.spec.command) and process_tree.descendants(self.pid)
+            with contextlib.suppress(ProcessLookupError):
+                for pid in below or (self.pid,):
                     os.kill(pid, number)
 
     def end_the_rest(self) -> None:

@@ -22,9 +22,14 @@ def worker_command(words: Sequence[str], environment: Environment) -> list[str]:
     if not words:
         raise LaunchError("no command to run; usage: bpslaunch [options] command [argument ...]")
     command = shell_words(words)
-    if shutil.which(command[0]) is None:
+    if _found(command[0], environment) is None:
         raise LaunchError(f"no such program: {command[0]}", EXIT_NOT_FOUND)
     return in_debugger(command, environment)
+
+
+def _found(program: str, environment: Environment) -> str | None:
+    """Where the worker's PATH has it: over ssh that came along, and is another one than ours."""
+    return shutil.which(program, path=environment.variables().get("PATH"))
 
 
 def shell_words(words: Sequence[str]) -> list[str]:
@@ -36,7 +41,7 @@ def shell_words(words: Sequence[str]) -> list[str]:
 
 def in_debugger(command: list[str], environment: Environment) -> list[str]:
     """With BYTEPS_ENABLE_GDB=1: run under gdb, which prints a backtrace if the program crashes."""
-    if environment.flag("BYTEPS_ENABLE_GDB") and shutil.which("gdb") is None:
+    if environment.flag("BYTEPS_ENABLE_GDB") and _found("gdb", environment) is None:
         raise LaunchError("BYTEPS_ENABLE_GDB is set, but gdb is not installed", EXIT_NOT_FOUND)
     return debugged(command, environment)
 

@@ -15,26 +15,46 @@ from __future__ import annotations
 
 import contextlib
 import math
+import mmap
 import os
 import signal
+import struct
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from . import process_tree
 from .failure import LaunchError
 from .output import Printer
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+# What is for the workers, and ends nothing by itself: a batch system warns of the end of the time by one of them.
+WORKER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
 _SWEEP_SECONDS = 5.0
 # From the end of the workers to that of everything else; see supervisor.py.
 _ENDING_SECONDS = 8
 
 
+class KillAfter:
+    """Seconds from SIGTERM to SIGKILL, where the supervisor learns of them after its guardian has begun."""
+
+    def __init__(self) -> None:
+        self._shared = mmap.mmap(-1, struct.calcsize("d"))  # with the processes that are forked from this one
+
+    def set(self, seconds: float) -> None:
+        """In the supervisor."""
+        self._shared[:] = struct.pack("d", seconds)
+
+    def get(self) -> float:
+        """In the guardian; 0 until it is known."""
+        return struct.unpack("d", self._shared[:])[0]
+
+
 def guarded(
     supervise: Callable[[int], int],
-    kill_after: float,
+    kill_after: float | KillAfter,
     printer: Printer,
     clean_up: Callable[[], None] | None = None,
 ) -> int:
@@ -50,19 +70,25 @@ def guarded(
             if clean_up is not None:
                 clean_up()
 
-    patience = math.ceil(kill_after) + _ENDING_SECONDS
+    def patience() -> int:
+        return math.ceil(kill_after.get() if isinstance(kill_after, KillAfter) else kill_after) + _ENDING_SECONDS
+
     return Guardian(body, patience, printer, (lambda: None) if clean_up is None else clean_up).run()
 
 
 class Guardian:
     """Runs `body(lifeline)` in a process of its own and waits for it.
 
-    `body` returns the exit code of the launch; `patience` is how many seconds it has to return after a signal.
-    `clean_up` is called after a violent end, by a process that has survived it; it may be called twice.
+    `body` returns the exit code of the launch; `patience` says how many seconds it has to return after a signal.
+    `clean_up` is called at the end, by each process that is left; it may be called again.
     """
 
     def __init__(
-        self, body: Callable[[int], int], patience: int, printer: Printer, clean_up: Callable[[], None] = lambda: None
+        self,
+        body: Callable[[int], int],
+        patience: Callable[[], int],
+        printer: Printer,
+        clean_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._body = body
         self._patience = patience
@@ -108,7 +134,7 @@ class _Guarded:
         self,
         name: str,
         body: Callable[[], int],
-        patience: int | None,
+        patience: Callable[[], int] | None,
         printer: Printer,
         clean_up: Callable[[], None],
     ) -> None:
@@ -118,14 +144,14 @@ class _Guarded:
         self._printer = printer
         self._clean_up = clean_up
         self._pid: int | None = None
-        self._previous: dict[int, object] = {}
+        self._previous: dict[int, Any] = {}
 
     def run(self, in_parent: Callable[[], None] = lambda: None) -> int:
         """Its exit code, or 128+n if signal n killed it. Calls `in_parent` once the child exists."""
         spare = process_tree.descendants(os.getpid())
         process_tree.become_subreaper()
         # Blocked over the fork: a signal in between would meet a handler without a child.
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*SIGNALS, *WORKER_SIGNALS))
         sys.stdout.flush()
         sys.stderr.flush()
         child = os.fork()
@@ -134,7 +160,7 @@ class _Guarded:
         in_parent()
         self._pid = child
         self._install_handlers()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*SIGNALS, *WORKER_SIGNALS))
         try:
             status = _wait_for(child)
         finally:
@@ -142,6 +168,7 @@ class _Guarded:
             self._restore_handlers()
         code = os.waitstatus_to_exitcode(status)
         if code >= 0:
+            self._clean_up()  # It may have ended without coming to that.
             return code
         clean = process_tree.end_descendants(time.monotonic() + _SWEEP_SECONDS, spare)
         self._clean_up()
@@ -166,7 +193,7 @@ class _Guarded:
             os._exit(code)
 
     def _install_handlers(self) -> None:
-        for number in SIGNALS:
+        for number in (*SIGNALS, *WORKER_SIGNALS):
             # What was ignored stays ignored: nohup, and background jobs of a script.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._pass_on)
@@ -179,8 +206,8 @@ class _Guarded:
 
     def _pass_on(self, number: int, _frame: object) -> None:
         self._signal(number)
-        if self._patience is not None:
-            signal.alarm(self._patience)
+        if self._patience is not None and number in SIGNALS:
+            signal.alarm(self._patience())
 
     def _lose_patience(self, _number: int, _frame: object) -> None:
         self._signal(signal.SIGKILL)

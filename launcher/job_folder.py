@@ -1,19 +1,40 @@
-"""A private folder that lives as long as the job; it holds the job's token."""
+"""A private folder that lives as long as the job, or as its agent on a host; it holds the job's token.
+
+Whoever of a launch is left removes it. Where all processes of a launch are killed at once nobody is: such a folder goes
+when the same user starts the next launch on the host. What tells it from those of other launches is that no process
+holds its lock any more.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
+import time
+from collections.abc import Iterator
+
+from .failure import LaunchError
+
+# In this order, as tempfile has it, which takes longer to load than an agent has time.
+_VARIABLES = ("TMPDIR", "TEMP", "TMP")
+_PLACES = ("/tmp", "/var/tmp", "/usr/tmp")
+_PREFIX = "bpslaunch-"
+_NEW_SECONDS = 60.0  # so long after it was made a folder may not have its lock yet
 
 
 class JobFolder:
     """`with JobFolder() as folder:`; readable by its owner alone, removed at the end."""
 
-    def __init__(self) -> None:
-        import tempfile  # here: a job over several hosts has no such folder, and starts sooner
-
-        self.path = pathlib.Path(tempfile.mkdtemp(prefix="bpslaunch-"))
+    def __init__(self, make: bool = True) -> None:
+        """Without `make` it has only its name, which all processes of a launch know, whichever makes it. LaunchError
+        where there is no place for temporary files."""
+        self._place = _place()
+        self._lock: int | None = None
+        self.path = self._place / f"{_PREFIX}{os.urandom(8).hex()}"
+        if make:
+            self.make()
 
     def __enter__(self) -> JobFolder:
         return self
@@ -21,14 +42,73 @@ class JobFolder:
     def __exit__(self, *_error: object) -> None:
         self.remove()
 
+    def make(self) -> None:
+        """Makes it, locked for as long as this process lives, or one that was forked from it; LaunchError if that
+        cannot be. Removes those of launches that are gone."""
+        with _refusing(self.path):
+            self.path.mkdir(mode=0o700)
+        self._lock = _lock(self.path)
+        _remove_others(self._place)
+
     def remove(self) -> None:
         """May be called again, and by both processes of a launch."""
         shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
-    def write_token(self) -> pathlib.Path:
-        """Makes up a secret for this job; the file that holds it, mode 0600."""
+    def write_token(self, token: str | None = None) -> pathlib.Path:
+        """Writes the secret of this job, a new one by default; the file that holds it, mode 0600. LaunchError if that
+        cannot be."""
         path = self.path / "token"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w") as file:
-            file.write(os.urandom(32).hex() + "\n")
+        with _refusing(path):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "w") as file:
+                file.write((token or os.urandom(32).hex()) + "\n")
         return path
+
+
+def _lock(path: pathlib.Path) -> int | None:
+    """The open file that holds the lock; None: another process holds it, or this file system has no locks."""
+    descriptor = None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if descriptor is not None:
+            os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_others(place: pathlib.Path) -> None:
+    """Removes our folders there that no process holds."""
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if not entry.name.startswith(_PREFIX):
+                continue
+            with contextlib.suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                if found.st_uid != os.geteuid() or time.time() - found.st_mtime < _NEW_SECONDS:
+                    continue
+                descriptor = _lock(place / entry.name)
+                if descriptor is not None:
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                    os.close(descriptor)
+
+
+def _place() -> pathlib.Path:
+    places = [os.environ[name] for name in _VARIABLES if os.environ.get(name)]
+    places += [place for place in _PLACES if place not in places]
+    for place in places:
+        if os.access(place, os.W_OK | os.X_OK) and os.path.isdir(place):  # noqa: PTH112
+            return pathlib.Path(place).absolute()
+    raise LaunchError(f"no folder for temporary files in {', '.join(places)}: name one that can be written by TMPDIR")
+
+
+@contextlib.contextmanager
+def _refusing(path: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LaunchError(f"{path}: {error.strerror}; name another place by TMPDIR") from None

@@ -23,11 +23,11 @@ from .job_folder import JobFolder
 from .loopback import require_loopback
 from .output import OutputFiles, Printer
 from .process_tree import end_with
-from .remote.slurm_allocation import Allocation
+from .remote.slurm_allocation import Allocation, without_srun
 from .roles import plan_workers, read_place, service_command
 from .standard_streams import open_the_closed
 from .supervisor import Supervisor
-from .ways import ROLE_VARIABLES, Way, way_of
+from .ways import ROLE_VARIABLES, Way, looks_around, way_of
 
 # The process that has called byteps.run() (frameworks/python/byteps/runner.py).
 _CALLER = "_BYTEPS_RUN_CALLER"
@@ -70,6 +70,8 @@ def _launch(arguments: Arguments, environment: Environment, printer: Printer) ->
         return run_hosts(arguments, environment, printer, guarded, found if isinstance(found, Allocation) else None)
     if isinstance(found, Surroundings):
         return _run_task(found, arguments, environment, printer)
+    if looks_around(arguments, environment) and (text := without_srun(environment.variables())) is not None:
+        printer.say(text)
     role = environment.role()
     if role is None:
         _refuse_half_a_role(arguments, environment)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import socket
-import struct
 from collections.abc import Iterator
 
 from .addresses import Address, host_port, resolve
@@ -14,11 +12,9 @@ from .failure import LaunchError
 from .finding import Finding, fail, note, ok
 from .greeting import read_greeting
 from .installation import library, library_version
+from .network_interface import ipv4_address, is_up
 
 _CONNECT_SECONDS = 5.0
-_SIOCGIFADDR = 0x8915
-_SIOCGIFFLAGS = 0x8913
-_IFF_UP = 1
 
 
 def check_network(environment: Environment, role: str, root: tuple[str, int]) -> Iterator[Finding]:
@@ -69,18 +65,16 @@ def check_port(address: Address, port: int, any_address: bool = False) -> Findin
 
 def _address_of(interface: str) -> str:
     """The IPv4 address of a network interface that is up; OSError says what is wrong with it."""
-    request = struct.pack("256s", interface.encode()[:15])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            flags = struct.unpack_from("H", fcntl.ioctl(probe, _SIOCGIFFLAGS, request), 16)[0]
-        except OSError as error:
-            raise OSError(error.errno, "no such interface") from None
-        if not flags & _IFF_UP:
-            raise OSError(errno.ENETDOWN, "the interface is down")
-        try:
-            return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24])
-        except OSError as error:
-            raise OSError(error.errno, "the interface has no IPv4 address") from None
+    try:
+        up = is_up(interface)
+    except OSError as error:
+        raise OSError(error.errno, "no such interface") from None
+    if not up:
+        raise OSError(errno.ENETDOWN, "the interface is down")
+    try:
+        return ipv4_address(interface)
+    except OSError as error:
+        raise OSError(error.errno, "the interface has no IPv4 address") from None
 
 
 def _check_node_host(host: str) -> Finding:

@@ -17,8 +17,9 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
+from .descriptor_limit import advice
 from .failure import LaunchError
 
 _LONGEST_LINE = 64 * 1024
@@ -143,10 +144,12 @@ def _write_all(descriptor: int, data: bytes, hurry: Callable[[], bool]) -> None:
 
 
 class OutputFiles:
-    """`<folder>/<role><rank>.stdout` and `.stderr`: what a process wrote, byte for byte."""
+    """`<folder>/<role><rank>.stdout` and `.stderr`: what a process wrote, byte for byte. A job that Slurm has started
+    again adds to them."""
 
     def __init__(self, folder: str) -> None:
         self._folder = pathlib.Path(folder)
+        self._mode = "wb" if os.environ.get("SLURM_RESTART_COUNT", "0") in ("", "0") else "ab"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -156,6 +159,6 @@ class OutputFiles:
         """The file of one stream of one process; LaunchError if it cannot be written."""
         path = self._folder / f"{name.replace(' ', '')}.{stream}"
         try:
-            return open(path, "wb", buffering=0)
+            return cast(BinaryIO, open(path, self._mode, buffering=0))
         except OSError as error:
-            raise LaunchError(f"{path}: {error.strerror}") from None
+            raise LaunchError(f"{path}: {error.strerror}{advice(error)}") from None

@@ -94,6 +94,11 @@ def _parents() -> dict[int, int]:
     return parents
 
 
+def children(pid: int) -> set[int]:
+    """The processes that `pid` has started, or inherited, and that are alive."""
+    return {child for child, parent in _parents().items() if parent == pid}
+
+
 def descendants(ancestor: int) -> set[int]:
     """The processes that descend from `ancestor` and are alive."""
     children: dict[int, list[int]] = {}

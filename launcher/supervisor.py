@@ -33,11 +33,14 @@ from collections.abc import Sequence
 from . import missing_library, process_tree
 from .cause import Cause, Verdict, gravity, raised_first
 from .child import CHUNK_BYTES, Child, ChildSpec, Member, Role, Stream, Text
-from .countdown import Countdown
+from .countdown import OWN_EXIT_SECONDS, SILENT_OWN_EXIT_SECONDS, Countdown
+from .descriptor_limit import raise_limit
 from .failure import LaunchError
 from .guardian import SIGNALS
 from .output import OutputFiles, Printer
+from .worker_signals import WorkerSignals
 
+_ONE_SIGNAL_SECONDS = 1.0  # SIGTERMs after the beginning of the end that are no second wish
 _LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size
 
 
@@ -86,12 +89,14 @@ class Supervisor:
         self._verdict = Verdict()
         self._ending_with_the_first: list[Member] = []  # who had begun to end when the first failure was seen
         self._signals: list[int] = []
+        self._for_workers = WorkerSignals()
         self._mute: set[int] = set()  # our output descriptors without a reader
         self._selector = selectors.DefaultSelector()
 
     def run(self, specs: Sequence[ChildSpec]) -> int:
         """Returns the exit code of the job: 0, or that of the first failure."""
         process_tree.become_subreaper()
+        raise_limit()
         self._watch_signals()
         self._selector.register(self._lifeline, selectors.EVENT_READ, self._guardian_died)
         try:
@@ -120,6 +125,7 @@ class Supervisor:
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, lambda number, _frame: self._signals.append(number))
+        self._for_workers.watch()
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
@@ -137,11 +143,20 @@ class Supervisor:
             key.data()
         while self._signals:
             self._signalled(self._signals.pop(0))
+        for number in self._for_workers.take():
+            if self._verbose:
+                self._say(f"{signal.Signals(number).name}: passed on to the workers")
+            for child in self._alive(Role.WORKER):
+                child.pass_on(number)
 
     def _signalled(self, number: int) -> None:
         name = signal.Signals(number).name
         if self._phase in (Phase.CONNECTING, Phase.RUNNING) and self._cause is None:
             self._fail(Cause(128 + number, f"{name}: ending the job", asked_for=True))
+        elif number == signal.SIGTERM and time.monotonic() < self._failed_at + _ONE_SIGNAL_SECONDS:
+            # A batch system signals all of our processes, and those in front of us pass theirs on; an agent that was
+            # signalled, too, may have told us before.
+            pass
         elif self._deadline is not None:
             what = "ending the workers" if self._phase is Phase.OWN_EXIT else "killing what is left"
             self._say(f"{name} while {self._phase.value}: {what}")
@@ -154,8 +169,11 @@ class Supervisor:
     def _fail(self, cause: Cause) -> None:
         """Notes why the job must end; an earlier cause stays."""
         if self._cause is None:
+            own_exit = 0.0 if cause.child is None else OWN_EXIT_SECONDS
             self._failed_at = time.monotonic()
-            self._countdown.begin(self._failed_at, own_exit=cause.child is not None)
+            if cause.child is not None and cause.child.silent_since is not None:
+                self._failed_at, own_exit = cause.child.silent_since, SILENT_OWN_EXIT_SECONDS
+            self._countdown.begin(self._failed_at, own_exit)
             if self._deadline is not None:
                 self._deadline = min(self._deadline, self._countdown.limit)
         if self._verdict.weigh(cause):
@@ -242,9 +260,10 @@ class Supervisor:
         it must have begun to end by then, or have raised its exception, unless it was killed, which is not done to
         himself.
         """
-        first = self._cause.child
+        first = None if self._cause is None else self._cause.child
         if first is None or child.told_to_end or child.ended_in_order:
             return
+        assert child.status is not None
         if child.spec.role is Role.SERVER and child.status >= 0 and self._coordinator_told_to_end():
             return  # It heard it from the coordinator.
         earlier = (
@@ -282,9 +301,9 @@ class Supervisor:
         self._killed = False
         if phase is Phase.ENDED:
             return
-        self._deadline = self._deadline_of(phase)
+        self._deadline = deadline = self._deadline_of(phase)
         if self._verbose and self._cause is not None:
-            self._say(f"{phase.value}: until {self._deadline - self._failed_at:.1f} s after the failure")
+            self._say(f"{phase.value}: until {deadline - self._failed_at:.1f} s after the failure")
         if phase is Phase.OWN_EXIT:
             return
         for child in self._alive(_ENDS[phase][0]):
@@ -299,8 +318,11 @@ class Supervisor:
         }[phase]
         return deadline(time.monotonic())
 
+    def _is_late(self) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
     def _last_words_are_said(self) -> bool:
-        if time.monotonic() >= self._deadline:
+        if self._is_late():
             return True
         return not self._alive(Role.WORKER) and not any(child.exiting for child in self._children)
 
@@ -309,7 +331,7 @@ class Supervisor:
         left = self._alive(_ENDS[self._phase][0])
         if not left:
             return True
-        if time.monotonic() < self._deadline:
+        if not self._is_late():
             return False
         names = ", ".join(f"{child.identity}" for child in left)
         if self._killed:

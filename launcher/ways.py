@@ -89,15 +89,20 @@ def _way_of(arguments: Arguments, environment: Environment) -> tuple[Way, Found]
     role = environment.role()
     if role is not None:
         return (Way.WORKERS if role == "worker" else Way.SERVICE), None
-    if arguments.workers is not None or _placed(environment):
+    if not looks_around(arguments, environment):
         return Way.JOB, None
     allocated = allocation(environment.variables())
     if allocated is not None:
         return Way.ALLOCATION, allocated
-    surroundings = None if arguments.check else detect(environment.variables())
+    surroundings = None if arguments.check else detect(environment.variables(), launchers_alone=True)
     if surroundings is not None and surroundings.size > 1:
         return Way.TASK, surroundings
     return Way.JOB, None
+
+
+def looks_around(arguments: Arguments, environment: Environment) -> bool:
+    """Whether neither the command line nor a variable says where the job runs: what has started us may tell it."""
+    return not (arguments.remote.given or environment.role() or arguments.workers is not None or _placed(environment))
 
 
 def _placed(environment: Environment) -> bool:

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import socket
-import struct
 from collections.abc import Sequence
 
 from ..failure import LaunchError
+from ..network_interface import carries, ipv4_address, ipv4_mask
 
-_SIOCGIFADDR = 0x8915
-_SIOCGIFNETMASK = 0x891B
 _LOOPBACK = "127.0.0.1"
 
 
 def own_networks(interface: str | None = None) -> list[str]:
-    """The IPv4 addresses of this host with their networks, `10.0.0.7/24`; of one interface, if it is named."""
+    """The IPv4 addresses of this host with their networks, `10.0.0.7/24`: of the interfaces that are up and connected
+    (others keep their addresses, and nobody is reached by these), or of one, as it is, if it is named."""
     found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            if interface is not None and name != interface:
-                continue
-            request = struct.pack("256s", name.encode()[:15])
-            with contextlib.suppress(OSError):
-                address = socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24])
-                mask = socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFNETMASK, request)[20:24])
+    for _, name in socket.if_nameindex():
+        with contextlib.suppress(OSError):
+            if name == interface or (interface is None and carries(name)):
+                address = ipv4_address(name)
                 if not address.startswith("127."):
-                    found.append(f"{address}/{_ones(mask)}")
+                    found.append(f"{address}/{_ones(ipv4_mask(name))}")
     return found
 
 
@@ -36,14 +30,22 @@ def _ones(mask: str) -> int:
     return bin(int.from_bytes(socket.inet_aton(mask), "big")).count("1")
 
 
-def meeting_address(own: Sequence[str], others: Sequence[Sequence[str]], interface: str | None = None) -> str:
+def meeting_address(
+    own: Sequence[str], others: Sequence[Sequence[str]], interface: str | None = None, host: str | None = None
+) -> str:
     """Which of the `own` networks' addresses the others know best: one in a network that most of them are in, too; the
-    first if there is none. Loopback where there are no others."""
+    first if there is none. Loopback where there are no others. `host`: whose networks they are; None: this host's,
+    whose name may stand for an address, too."""
     import ipaddress  # here: the hosts of a job only report their addresses, and start sooner without it
 
     if not others:
         return _LOOPBACK
     if not own:
+        if host is not None:
+            raise LaunchError(
+                f"host {host}: no IPv4 address at which the others could reach it; see `ip -4 addr` there, and "
+                "DMLC_INTERFACE if it is set"
+            )
         host = socket.gethostname()
         try:
             return socket.gethostbyname(host)

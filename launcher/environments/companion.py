@@ -1,4 +1,5 @@
-"""The coordinator and the servers beside a worker that another launcher has started: in a process of their own.
+"""The coordinator and the servers beside a worker that another launcher has started: in a process of their own, which
+also ends the workers of this host when that launcher is gone.
 
     companion = Companion(environment)
     port = companion.start("10.0.0.1", servers=[0], common=variables, workers="2")
@@ -10,6 +11,7 @@ last session of the job has ended.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -22,6 +24,7 @@ from typing import Any
 
 from ..environment import Environment
 from ..failure import LaunchError
+from .launcher_process import LauncherProcess
 
 _LAUNCHER = pathlib.Path(__file__).resolve().parent.parent / "launch.py"
 _START_SECONDS = 60.0
@@ -49,12 +52,30 @@ class Companion:
             raise LaunchError(f"cannot run {sys.executable}: {error.strerror}") from None
         _KEPT.append(self)
 
-    def start(self, address: str | None, servers: Sequence[int], common: dict[str, str], workers: str) -> int:
+    def start(
+        self,
+        address: str | None,
+        servers: Sequence[int],
+        common: dict[str, str],
+        workers: str,
+        launcher: LauncherProcess | None = None,
+    ) -> int:
         """Starts a coordinator at `address`, if one is given, and servers of these ranks; the coordinator's port.
 
-        `workers`: on this host; 0 for servers beside a process that is no worker: they end with it at once.
+        Args:
+            address: of the coordinator
+            servers: ranks of the servers
+            common: variables of all processes of the job
+            workers: on this host; 0 for servers beside a process that is no worker: they end with it at once
+            launcher: what has started the worker beside us, and the others of this host, if it is known
         """
-        request = {"address": address, "servers": list(servers), "variables": common, "workers": int(workers)}
+        request = {
+            "address": address,
+            "servers": list(servers),
+            "variables": common,
+            "workers": int(workers),
+            "launcher": None if launcher is None else dataclasses.asdict(launcher),
+        }
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # It has ended; its answer, or none, says so.
             self._process.stdin.write(json.dumps(request).encode() + b"\n")

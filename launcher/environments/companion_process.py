@@ -1,9 +1,12 @@
 """`bpslaunch --companion PID`: the coordinator and servers beside the worker PID; see companion.py.
 
-It ends when they have ended. When the worker is gone, it tells the coordinator not to linger: that ends with the last
-session of the job, and the servers with it. Servers beside a process that is no worker (an actor of Ray) end with it
-at once. The worker's launcher is watched, too: one that was killed cannot end its
-workers, so this process ends the worker; the others of the job hear of it by their sessions.
+It ends when they have ended. When the worker is gone, it tells the coordinator not to linger, by the end of a pipe: no
+signal of a batch system is taken for that, and none comes too soon. The coordinator then ends with the last session of
+the job, and the servers with it. Servers beside a process that is no worker (an actor of Ray) end with it at once.
+
+Where a launcher is known, it is watched until all of its workers on this host have ended (launched_workers.py): one
+that was killed cannot end them, so this process does; the others of the job hear of it by their sessions. That may be
+all there is to do here: a host needs no server.
 
 Threads: one.
 """
@@ -20,18 +23,19 @@ import time
 from typing import Any
 
 from .. import process_tree
-from ..affinity import servers_by_hand
+from ..affinity import servers_by_hand, union_of
 from ..child import Child, ChildSpec, Role, Stream
 from ..command import in_debugger
 from ..environment import Environment
 from ..failure import LaunchError
-from ..guardian import SIGNALS
+from ..guardian import SIGNALS, WORKER_SIGNALS
 from ..installation import server_binary, with_plugins_of_checkout
 from ..lanes import lanes
 from ..listener import listen
 from ..output import Printer
-from ..system_calls import pidfd_open, pidfd_send_signal
-from .launcher_process import is_launcher
+from ..system_calls import pidfd_open
+from .launched_workers import LaunchedWorkers
+from .launcher_process import LauncherProcess
 
 _KILL_SECONDS = 5.0
 
@@ -46,8 +50,9 @@ class CompanionProcess:
         self._children: list[Child] = []
         self._with_worker = True  # whether the process beside us is a worker
         self._kill_at: float | None = None  # of our own processes
-        self._kill_worker_at: float | None = None
+        self._linger: int | None = None  # our end of a pipe: the coordinator lingers while it is open
         self._worker_descriptor: int | None = None
+        self._launched: LaunchedWorkers | None = None  # None: no launcher is known
 
     def run(self) -> int:
         """Serves until all have ended."""
@@ -56,9 +61,13 @@ class CompanionProcess:
         line = sys.stdin.buffer.readline()
         if not line:
             return 0  # The worker has ended before it asked.
-        self._watch_processes()
+        request = json.loads(line)
+        self._watch_worker()
+        if request["launcher"] is not None:
+            launcher = LauncherProcess(**request["launcher"])
+            self._launched = LaunchedWorkers(launcher, self._worker, self._selector, self._printer.say)
         try:
-            answer: dict[str, Any] = {"port": self._start(json.loads(line))}
+            answer: dict[str, Any] = {"port": self._start(request)}
         except LaunchError as error:
             answer = {"failed": str(error)}
         with contextlib.suppress(OSError):
@@ -66,12 +75,14 @@ class CompanionProcess:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.close(null)
-        while any(child.alive for child in self._children):
+        while any(child.alive for child in self._children) or (self._launched is not None and self._launched.alive):
             self._step()
         process_tree.end_descendants(time.monotonic() + _KILL_SECONDS)
         return 0
 
     def _start(self, request: dict[str, Any]) -> int:
+        if request["address"] is None and not request["servers"]:
+            return 0
         environment = Environment(with_plugins_of_checkout({**os.environ, **request["variables"]}))
         binary = in_debugger([server_binary(environment)], environment)
         variables = {**environment.variables(), "BYTEPS_JOB_LINGER": "-1", "BYTEPS_LAUNCHER_PID": str(os.getppid())}
@@ -83,16 +94,13 @@ class CompanionProcess:
             variables["DMLC_PS_ROOT_URI"], variables["DMLC_PS_ROOT_PORT"] = request["address"], str(port)
             descriptor = os.dup(listener.fileno())
             listener.close()
-            own = {**variables, "DMLC_ROLE": "scheduler", "BYTEPS_COORDINATOR_FD": str(descriptor)}
-            specs.append(
-                ChildSpec(
-                    "coordinator", Role.COORDINATOR, binary, own, descriptors=(descriptor,), enter=_keep_for_later
-                )
-            )
+            theirs, self._linger = os.pipe()
+            own = {**variables, "DMLC_ROLE": "scheduler"}
+            own.update(BYTEPS_COORDINATOR_FD=str(descriptor), BYTEPS_LINGER_FD=str(theirs))
+            specs.append(ChildSpec("coordinator", Role.COORDINATOR, binary, own, descriptors=(descriptor, theirs)))
         self._with_worker = request["workers"] > 0 or not request["servers"]
         cores = servers_by_hand(environment, len(request["servers"]), here=True)
-        together = None if None in cores else frozenset().union(*cores)
-        threads = lanes(len(request["servers"]), environment, together) if request["workers"] else None
+        threads = lanes(len(request["servers"]), environment, union_of(cores)) if request["workers"] else None
         for rank, cpus in zip(request["servers"], cores):
             own = {**variables, "DMLC_ROLE": "server", "DMLC_RANK": str(rank)}
             if threads is not None:
@@ -114,16 +122,16 @@ class CompanionProcess:
     # ---- Events ----
 
     def _step(self) -> None:
-        deadlines = [when for when in (self._kill_at, self._kill_worker_at) if when is not None]
+        of_launched = None if self._launched is None else self._launched.deadline
+        deadlines = [when for when in (self._kill_at, of_launched) if when is not None]
         for key, _ in self._selector.select(max(0.0, min(deadlines) - time.monotonic()) if deadlines else None):
             key.data()
         now = time.monotonic()
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self._signal(signal.SIGKILL)
-        if self._kill_worker_at is not None and now >= self._kill_worker_at:
-            self._kill_worker_at = None
-            self._signal_worker(signal.SIGKILL)
+        if self._launched is not None:
+            self._launched.step(now)
         self._reap()
 
     def _watch_signals(self) -> None:
@@ -133,6 +141,8 @@ class CompanionProcess:
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, lambda _number, _frame: self._end())
+        for number in WORKER_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
 
         def empty() -> None:
@@ -142,43 +152,23 @@ class CompanionProcess:
 
         self._selector.register(read, selectors.EVENT_READ, empty)
 
-    def _watch_processes(self) -> None:
-        """The worker, and what has started it."""
+    def _watch_worker(self) -> None:
         self._selector.register(0, selectors.EVENT_READ, self._worker_ended)
         with contextlib.suppress(OSError):
             self._worker_descriptor = pidfd_open(self._worker)
             self._selector.register(self._worker_descriptor, selectors.EVENT_READ, self._worker_ended)
-        launcher = process_tree.parent(self._worker)
-        if launcher is None or not is_launcher(launcher):
-            return
-        with contextlib.suppress(OSError):
-            descriptor = pidfd_open(launcher)
-            self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._launcher_ended(descriptor))
 
     def _worker_ended(self) -> None:
         for descriptor in (0, self._worker_descriptor):
             with contextlib.suppress(KeyError, ValueError):
                 if descriptor is not None:
                     self._selector.unregister(descriptor)
-        self._kill_worker_at = None
         if not self._with_worker:
             self._end()
             return
-        for child in self._children:
-            if child.spec.role is Role.COORDINATOR:
-                child.signal(signal.SIGUSR1)
-
-    def _launcher_ended(self, descriptor: int) -> None:
-        self._selector.unregister(descriptor)
-        os.close(descriptor)
-        self._printer.say(f"what has started worker {self._worker} is gone: ending the worker")
-        self._signal_worker(signal.SIGTERM)
-        self._kill_worker_at = time.monotonic() + _KILL_SECONDS
-
-    def _signal_worker(self, number: int) -> None:
-        if self._worker_descriptor is not None:
-            with contextlib.suppress(OSError):
-                pidfd_send_signal(self._worker_descriptor, number)
+        if self._linger is not None:
+            os.close(self._linger)
+            self._linger = None
 
     def _end(self) -> None:
         self._signal(signal.SIGTERM)
@@ -213,9 +203,3 @@ class CompanionProcess:
         with contextlib.suppress(OSError):  # Our errors have no reader any more.
             self._printer.write(child.spec.name, 2, lines, lambda: True)
         return not stream.pipe.closed
-
-
-def _keep_for_later() -> None:
-    """In the coordinator, before its program: what _worker_ended() sends waits until that program reads it. A worker
-    may end while the program starts, and would end it by the signal's default."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))

@@ -116,6 +116,9 @@ class Lasting(Protocol):
     rank: int
     size: int
 
+    def open(self, deadline: float) -> None:
+        """Comes to the store; LaunchError if it is not there by the deadline, of time.monotonic()."""
+
     def set(self, key: str, value: str) -> None:
         """Replaces the value of a key."""
 
@@ -139,8 +142,10 @@ class LastingExchange:
 
     can_abort = False
 
-    def __init__(self, store: Lasting) -> None:
+    def __init__(self, store: Lasting, where: str = "") -> None:
+        """`where`: they meet, for who has waited in vain: each may see another place."""
         self._store = store
+        self._where = f"; they meet in {where}" if where else ""
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._left = False
@@ -149,6 +154,7 @@ class LastingExchange:
         """See Exchange. Nothing of this process stays in the store if it fails."""
         mark = uuid.uuid4().hex
         rank = self._store.rank
+        self._store.open(deadline)
         try:
             self._store.set(f"ask-{rank}", encode({"mark": mark, "own": own}))
             return self._answer_all(mark, answer, deadline) if rank == 0 else self._take(mark, deadline)
@@ -187,7 +193,9 @@ class LastingExchange:
                     store.set(f"taken-{store.rank}", found["by"])
                     return checked(found["answer"])
             if time.monotonic() > deadline:
-                raise LaunchError("rank 0 has not answered: it has not come to bps.init(), or not with the same store")
+                raise LaunchError(
+                    "rank 0 has not answered: it has not come to bps.init(), or not with the same store" + self._where
+                )
             time.sleep(_POLL_SECONDS)
 
     # ---- In rank 0 ----
@@ -216,7 +224,7 @@ class LastingExchange:
                     asked[rank] = decode(text)
             missing = ", ".join(str(rank) for rank in ranks if rank not in asked)
             if missing and time.monotonic() > deadline:
-                raise LaunchError(f"missing are ranks {missing}: they have not come to bps.init()")
+                raise LaunchError(f"missing are ranks {missing}: they have not come to bps.init(){self._where}")
             if missing:
                 time.sleep(_POLL_SECONDS)
 

@@ -2,12 +2,15 @@
 
     variables = meet(surroundings, os.environ, deadline)      # DMLC_* and BYTEPS_* as bpslaunch would have set them
 
-Rank 0 starts the coordinator beside itself, and the first rank of each host its servers.
+Rank 0 starts the coordinator beside itself, and the first rank of each host its servers. What is beside the first rank
+also ends the workers of its host when their launcher is gone: where the launcher is known, it is there without servers,
+too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -17,24 +20,31 @@ from ..failure import LaunchError
 from ..job_token import token_of, token_variables
 from .addresses import meeting_address, own_networks
 from .companion import Companion
+from .launcher_process import LauncherProcess, is_launcher
 from .place import Surroundings
 from .silence import silence
 
 
 def meet(surroundings: Surroundings, variables: Mapping[str, str], deadline: float) -> tuple[dict[str, str], Meeting]:
     """What to set in this process's environment, and what is to be closed once the session is open."""
-    meeting = Meeting(surroundings, Environment(variables))
+    # Looked at now: when somebody is to watch it, it may be gone.
+    launcher = os.getppid() if is_launcher(os.getppid()) else None
+    meeting = Meeting(surroundings, Environment(variables), launcher)
     return meeting.run(deadline), meeting
 
 
 class Meeting:
     """One exchange, and the companion that came of it."""
 
-    def __init__(self, surroundings: Surroundings, environment: Environment) -> None:
+    def __init__(self, surroundings: Surroundings, environment: Environment, launcher: int | None) -> None:
+        """`launcher`: the process that what is beside us is to watch; None: none is known, or somebody else does."""
         self._at = surroundings
         self._environment = environment
         self._companion: Companion | None = None
         self._can_abort = False
+        self._launcher = (
+            None if launcher is None else LauncherProcess(launcher, surroundings.launcher, surroundings.rank)
+        )
 
     def run(self, deadline: float) -> dict[str, str]:
         """The variables of this process."""
@@ -43,9 +53,10 @@ class Meeting:
         place, common = answer["place"], answer["common"]
         # On one host no host can be lost: nobody needs the launcher any more.
         self._can_abort = self._at.exchange.can_abort and int(common["DMLC_NUM_WORKER"]) > 1
-        if self._at.rank != 0 and answer["servers"]:
+        is_first = place["BYTEPS_LOCAL_RANK"] == "0"
+        if self._at.rank != 0 and is_first and (answer["servers"] or self._launcher is not None):
             self._companion = Companion(self._environment)
-            self._companion.start(None, answer["servers"], common, place["BYTEPS_LOCAL_SIZE"])
+            self._companion.start(None, answer["servers"], common, place["BYTEPS_LOCAL_SIZE"], self._launcher)
         return {**common, **place}
 
     def close(self) -> None:
@@ -96,7 +107,7 @@ class Meeting:
             if servers and len(members) == 1:
                 common["BYTEPS_FORCE_DISTRIBUTED"] = "1"
             self._companion = Companion(self._environment)
-            port = self._companion.start(address, placed[0], common, str(len(members[0])))
+            port = self._companion.start(address, placed[0], common, str(len(members[0])), self._launcher)
             common["DMLC_PS_ROOT_URI"], common["DMLC_PS_ROOT_PORT"] = address, str(port)
         in_order = [rank for ranks in members for rank in ranks] == list(range(len(given)))
         answers = []

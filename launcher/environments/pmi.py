@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
+import pathlib
 import select
 import socket
 import stat
@@ -15,6 +17,7 @@ import time
 from ..failure import LaunchError
 
 _LONGEST = 1 << 16
+_PIECE = 800  # Hydra and Slurm keep 1023 characters of a value, and say nothing of the rest.
 _READ_SECONDS = 1.0  # for what this process has written last
 _ABORT_SECONDS = 2.0  # for the launcher to end this process
 
@@ -33,8 +36,10 @@ class PmiStore:
         self._space = ""
 
     def put(self, key: str, value: str) -> None:
-        """Offers a value."""
-        self._ask(f"cmd=put kvsname={self._name()} key={key} value={value}", time.monotonic() + 60)
+        """Offers a value, in as many pieces as it needs: their number stands before the first."""
+        pieces = [value[start : start + _PIECE] for start in range(0, len(value), _PIECE)] or [""]
+        for index, piece in enumerate([f"{len(pieces)}:{pieces[0]}", *pieces[1:]]):
+            self._ask(f"cmd=put kvsname={self._name()} key={key}-{index} value={piece}", time.monotonic() + 60)
 
     def fence(self, deadline: float) -> None:
         """Waits for all."""
@@ -43,12 +48,18 @@ class PmiStore:
     def get(self, key: str, rank: int) -> str:
         """What `rank` has put."""
         del rank  # all share one space
+        count, _, first = self._get(f"{key}-0").partition(":")
+        return "".join([first, *(self._get(f"{key}-{index}") for index in range(1, int(count)))])
+
+    def _get(self, key: str) -> str:
         return self._ask(f"cmd=get kvsname={self._name()} key={key}", time.monotonic() + 60)["value"]
 
     def close(self) -> None:
-        """Says goodbye: a process that ends without is taken for one that has crashed."""
+        """Says goodbye: a process that ends without is taken for one that has crashed. Where this process uses MPI the
+        connection is MPI's, too, which says goodbye itself."""
         if self._socket is not None:
-            self._ask("cmd=finalize", time.monotonic() + 60)
+            if not _mpi_is_open():
+                self._ask("cmd=finalize", time.monotonic() + 60)
             self._socket.detach()  # the descriptor is not ours
             self._socket = None
 
@@ -73,8 +84,14 @@ class PmiStore:
         if self._socket is None:
             self._socket = socket.socket(fileno=self._descriptor)
             self._ask("cmd=init pmi_version=1 pmi_subversion=1", deadline)
-        self._socket.sendall(line.encode() + b"\n")
-        answer = dict(word.partition("=")[::2] for word in self._line(line, deadline).split(" "))
+        try:
+            self._socket.sendall(line.encode() + b"\n")
+            answer = dict(word.partition("=")[::2] for word in self._line(line, deadline).split(" "))
+        except OSError as error:
+            raise LaunchError(
+                f"PMI's connection is closed ({error.strerror}): the launcher of the job has ended, or another program "
+                "of this rank has used the connection up: one program of each rank can call bps.init()"
+            ) from None
         if answer.get("rc", "0") != "0":
             raise LaunchError(f"PMI refuses {line.split(' ')[0]}: {answer}")
         return answer
@@ -94,6 +111,21 @@ class PmiStore:
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode()
+
+
+def _mpi_is_open() -> bool:
+    """Whether this process has called MPI_Init, and not MPI_Finalize: mpi4py, for instance."""
+    with contextlib.suppress(OSError):
+        mapped = pathlib.Path("/proc/self/maps").read_text(errors="replace").split()
+        for path in sorted({word for word in mapped if pathlib.PurePath(word).name.startswith("libmpi")}):
+            with contextlib.suppress(OSError, AttributeError):
+                library = ctypes.CDLL(path, os.RTLD_NOLOAD)
+                begun, ended = ctypes.c_int(), ctypes.c_int()
+                library.MPI_Initialized(ctypes.byref(begun))
+                library.MPI_Finalized(ctypes.byref(ended))
+                if begun.value and not ended.value:
+                    return True
+    return False
 
 
 def _unread(descriptor: int) -> bool:

@@ -5,9 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import tempfile
+from collections.abc import Mapping
 
 from ..failure import LaunchError
+
+
+def rendezvous_folder(variables: Mapping[str, str], job: str) -> pathlib.Path:
+    """Where the processes of a job meet, which its launcher calls so."""
+    above = pathlib.Path(variables.get("BYTEPS_RENDEZVOUS_DIR") or os.path.expanduser("~/.byteps"))  # noqa: PTH111
+    return above / re.sub(r"[^\w.@-]", "_", job)
 
 
 class SharedFolder:
@@ -17,6 +25,9 @@ class SharedFolder:
         self.rank = rank
         self.size = size
         self._path = path
+
+    def open(self, deadline: float) -> None:
+        """Does nothing: the first that writes makes the folder."""
 
     def set(self, key: str, value: str) -> None:
         """Replaces the value of a key, at once for each reader."""

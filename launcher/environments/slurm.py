@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 from collections.abc import Mapping
 
+from . import shared_folder
 from .exchange import LastingExchange
 from .place import Surroundings, number, this_host
-from .shared_folder import SharedFolder
 
 _NAME = "Slurm"
 
@@ -20,12 +19,12 @@ def detect(variables: Mapping[str, str]) -> Surroundings | None:
     rank = number(variables, "SLURM_PROCID", _NAME)
     known = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in variables else "SLURM_NTASKS"
     size = number(variables, known, _NAME)
-    folder = SharedFolder(rendezvous_folder(variables), rank, size)
+    folder = shared_folder.SharedFolder(rendezvous_folder(variables), rank, size)
     return Surroundings(_NAME, rank, size, this_host(), LastingExchange(folder))
 
 
 def rendezvous_folder(variables: Mapping[str, str]) -> pathlib.Path:
     """Where the tasks of this step meet; a job that was requeued has another one."""
-    above = pathlib.Path(variables.get("BYTEPS_RENDEZVOUS_DIR") or os.path.expanduser("~/.byteps"))  # noqa: PTH111
     job, step = variables.get("SLURM_JOB_ID", "0"), variables["SLURM_STEP_ID"]
-    return above / f"slurm-{job}-{step}-{variables.get('SLURM_RESTART_COUNT', '0')}"
+    restart = variables.get("SLURM_RESTART_COUNT", "0")
+    return shared_folder.rendezvous_folder(variables, f"slurm-{job}-{step}-{restart}")

@@ -97,7 +97,7 @@ def run_task(
     verbose: bool,
 ) -> int:
     """Meets the others, then runs the command as a worker; its exit code."""
-    meeting = Meeting(surroundings, environment)
+    meeting = Meeting(surroundings, environment, None)  # The TaskSupervisor watches it.
     seconds = environment.seconds("BYTEPS_START_TIMEOUT") or _START_SECONDS
     placed = meeting.run(time.monotonic() + seconds)
     try:

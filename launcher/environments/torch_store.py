@@ -1,52 +1,77 @@
-"""The store of torchrun: a TCPStore at MASTER_ADDR:MASTER_PORT, held by the agent of the first host."""
+"""The store of torch.distributed: a TCPStore at MASTER_ADDR:MASTER_PORT. With torchrun the agent of the first host
+holds it, else rank 0 itself."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import time
 from typing import Any
 
 from ..failure import LaunchError
 
-_CONNECT_SECONDS = 60
+_LEAST_SECONDS = 1.0  # for the store to answer, however late it is
 
 
 class TorchStore:
-    """See exchange.Lasting. Its entries outlive restarts of the workers."""
+    """See exchange.Lasting. Its entries outlive restarts of the workers.
 
-    def __init__(self, host: str, port: int, rank: int, size: int) -> None:
+    Args:
+        launcher: for people.
+        serves: whether this process is to hold the store, unless it does so already.
+    """
+
+    def __init__(self, launcher: str, host: str, port: int, rank: int, size: int, serves: bool = False) -> None:
+        self._launcher = launcher
+        self._serves = serves
         self.rank = rank
         self.size = size
         self._where = f"{host}:{port}"
         self._address = (host, port)
         self._store: Any = None
 
+    def open(self, deadline: float) -> None:
+        """Connects to it. Who holds it may come as late as any other rank."""
+        try:
+            from torch.distributed import PrefixStore, TCPStore
+        except ImportError:
+            raise LaunchError(
+                f"{self._launcher} has started this process, but it cannot import torch.distributed"
+            ) from None
+        timeout = datetime.timedelta(seconds=max(_LEAST_SECONDS, deadline - time.monotonic()))
+        if self._serves:
+            _serve(*self._address, timeout)
+        try:
+            own = TCPStore(self._address[0], self._address[1], is_master=False, timeout=timeout)
+        except Exception as error:  # torch has no class of its own for it
+            raise LaunchError(f"the store of {self._launcher} at {self._where} does not answer: {error}") from None
+        self._store = PrefixStore("byteps", own)
+
     def set(self, key: str, value: str) -> None:
         """Replaces the value of a key."""
-        self._open().set(key, value)
+        self._store.set(key, value)
 
     def get(self, key: str) -> str | None:
         """The value of a key, or None."""
-        store = self._open()
-        return store.get(key).decode() if store.check([key]) else None
+        return self._store.get(key).decode() if self._store.check([key]) else None
 
     def remove(self, key: str) -> None:
         """Removes a key, if it is there."""
-        self._open().delete_key(key)
+        self._store.delete_key(key)
 
     def close(self) -> None:
         """Closes the connection."""
         self._store = None
 
-    def _open(self) -> Any:
-        if self._store is None:
-            try:
-                from torch.distributed import PrefixStore, TCPStore
-            except ImportError:
-                raise LaunchError("torchrun has started this process, but it cannot import torch") from None
-            try:
-                timeout = datetime.timedelta(seconds=_CONNECT_SECONDS)
-                own = TCPStore(self._address[0], self._address[1], is_master=False, timeout=timeout)
-            except Exception as error:  # torch has no class of its own for it
-                raise LaunchError(f"the store of torchrun at {self._where} does not answer: {error}") from None
-            self._store = PrefixStore("byteps", own)
-        return self._store
+
+# The stores that this process holds, as long as it lives: whoever has met by them may still use them for
+# torch.distributed, whose init_process_group() shares them.
+_HELD: list[Any] = []
+
+
+def _serve(host: str, port: int, timeout: datetime.timedelta) -> None:
+    """Holds a store there, unless something does so already."""
+    from torch.distributed import TCPStore
+
+    with contextlib.suppress(Exception):  # The program holds one, say; if it is not that, connecting to it fails.
+        _HELD.append(TCPStore(host, port, is_master=True, timeout=timeout, wait_for_workers=False, multi_tenant=True))

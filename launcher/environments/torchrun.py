@@ -28,4 +28,4 @@ def detect(variables: Mapping[str, str]) -> Surroundings | None:
         )
     # One agent is one host, also where two of them share a machine: LOCAL_RANK counts from 0 in each.
     group = number(variables, "GROUP_RANK", _NAME)
-    return Surroundings(_NAME, rank, size, f"agent {group}", LastingExchange(TorchStore(host, port, rank, size)))
+    return Surroundings(_NAME, rank, size, f"agent {group}", LastingExchange(TorchStore(_NAME, host, port, rank, size)))

@@ -7,6 +7,7 @@ frame             what the two say to each other
 outbox            bytes that wait until the other side takes them
 agent             the far side: starts processes, reports, and ends them when it is alone
 link              the near side of one connection, and the processes behind it
+redial            a second call of hosts whose ssh daemons have turned the first one away
 meeting_point     by which address the others reach a host
 host_supervisor   the supervisor of such a job
 host_check        `bpslaunch --check --hosts`

@@ -1,9 +1,10 @@
 """The far side of a job over several hosts: `bpslaunch --agent`, which ssh starts on each of them.
 
 It decides nothing: it starts what it is told to, passes output on, reports ends, and sends signals. When the launcher
-is gone (the end of its standard input, silence, a signal to itself, the death of its guardian), it ends
-all that it has started: SIGTERM, and SIGKILL three seconds later. So nothing stays behind on this host whatever becomes
-of bpslaunch, of ssh or of the network between them.
+is gone (the end of its standard input, silence, the death of its guardian), it ends all that it has started: SIGTERM,
+and SIGKILL three seconds later. So nothing stays behind on this host whatever becomes of bpslaunch, of ssh or of the
+network between them. A signal to itself, as Slurm sends it, ends all as well; then it is --kill-after that counts, as
+long as the launcher is there. Why it ends is reported before the ends that follow from it.
 
 Threads: one; what may wait for a name server, or for a network that drops, has one of its own.
 """
@@ -27,16 +28,19 @@ from ..addresses import resolve, why_unreachable
 from ..affinity import CorePlan, assign
 from ..child import CHUNK_BYTES, Child, ChildSpec, Role, Stream
 from ..command import in_debugger, worker_command
+from ..descriptor_limit import raise_limit
 from ..environment import PLACES, Environment
 from ..environments.addresses import own_networks
 from ..failure import LaunchError
-from ..guardian import SIGNALS, guarded
+from ..guardian import SIGNALS, KillAfter, guarded
 from ..host_identity import this_host
 from ..installation import installed_release, server_binary, with_plugins_of_checkout
+from ..job_folder import JobFolder
 from ..lanes import lanes
 from ..listener import listen
 from ..output import Printer
 from ..system_calls import memfd_create
+from ..worker_signals import WorkerSignals
 from ..workers import local_workers
 from . import frame
 from .outbox import Outbox
@@ -52,8 +56,16 @@ Result = TypeVar("Result")
 class Agent:
     """Serves the bpslaunch that started it, over `source` and `sink`."""
 
-    def __init__(self, source: int, sink: int, lifeline: int) -> None:
-        """`lifeline` is a pipe that ends when the guardian does."""
+    def __init__(
+        self,
+        source: int,
+        sink: int,
+        lifeline: int,
+        folder: JobFolder | None = None,
+        kill_after: KillAfter | None = None,
+    ) -> None:
+        """`lifeline` is a pipe that ends when the guardian does; `folder`, for the job's token, is removed then;
+        `kill_after` is how the guardian learns of it."""
         self._source = source
         self._selector = selectors.DefaultSelector()
         self._outbox = Outbox(sink, self._selector, self._left_alone)
@@ -66,15 +78,22 @@ class Agent:
         self._reading = True
         self._over = False
         self._refused = False
-        self._kill_at: float | None = None  # we are alone, and this is when what is left is killed
+        self._kill_at: float | None = None  # all was told to end, and this is when what is left is killed
+        self._alone = False  # there is no launcher, or nobody in front of us
         self._lifeline = lifeline
+        self._folder = folder
+        self._token_file: str | None = None
+        self._kill_after = KillAfter() if kill_after is None else kill_after
+        self._signals: list[int] = []
+        self._for_workers = WorkerSignals()
 
     def run(self) -> int:
         """Serves until all is over; the exit code of the agent."""
         process_tree.become_subreaper()
+        raise_limit()
         self._watch_signals()
         self._selector.register(self._source, selectors.EVENT_READ, self._hear)
-        self._selector.register(self._lifeline, selectors.EVENT_READ, self._left_alone)
+        self._selector.register(self._lifeline, selectors.EVENT_READ, self._guardian_died)
         self._outbox.send(frame.GREETING)
         try:
             while not self._over:
@@ -85,18 +104,31 @@ class Agent:
         return 0 if self._kill_at is None else 1
 
     def _step(self) -> None:
-        now = time.monotonic()
+        now = began = time.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + frame.BEAT_SECONDS
             self._outbox.send(frame.message(event="beat"))
-        wake = self._next_beat if self._kill_at is None else min(self._next_beat, self._kill_at)
-        for key, _ in self._selector.select(max(0.0, wake - now)):
+        wakes = [self._next_beat]
+        if self._kill_at is not None:
+            wakes.append(self._kill_at)
+        if not self._alone:
+            wakes.append(self._heard + frame.SILENCE_SECONDS)
+        for key, _ in self._selector.select(max(0.0, min(wakes) - now)):
             key.data()
+        while self._signals:
+            self._signalled(self._signals.pop(0))
+        for number in self._for_workers.take():
+            for child in self._children.values():
+                if child.spec.role is Role.WORKER:
+                    child.pass_on(number)
         self._reap()
         self._balance()
         now = time.monotonic()
-        if self._kill_at is None and now - self._heard > frame.SILENCE_SECONDS:
-            self._left_alone()
+        if now - began > frame.BEAT_SECONDS + frame.STOPPED_SECONDS:
+            self._heard = now
+        if not self._alone and now >= self._heard + frame.SILENCE_SECONDS:
+            text = f"has not heard of bpslaunch for {frame.SILENCE_SECONDS:g} s, and has ended its processes"
+            self._end_alone(1, text)
         if self._kill_at is not None:
             self._over = now >= self._kill_at or not any(child.alive for child in self._children.values())
 
@@ -108,7 +140,8 @@ class Agent:
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         for number in SIGNALS:
-            signal.signal(number, lambda _number, _frame: self._left_alone())
+            signal.signal(number, lambda number, _frame: self._signals.append(number))
+        self._for_workers.watch()
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
@@ -120,13 +153,35 @@ class Agent:
         self._selector.register(read, selectors.EVENT_READ, empty)
 
     def _left_alone(self) -> None:
-        """The launcher is gone: begins to end what runs here."""
-        if self._kill_at is not None:
-            return
-        self._kill_at = time.monotonic() + _ALONE_SECONDS
+        """The launcher is gone, or the way to it."""
+        self._end_alone()
+
+    def _guardian_died(self) -> None:
+        self._end_alone(128 + signal.SIGKILL, "was lost: the process in front of its agent was killed")
+
+    def _end_alone(self, code: int = 0, text: str | None = None) -> None:
+        self._alone = True
         for descriptor in (self._source, self._lifeline):
             with contextlib.suppress(KeyError):
                 self._selector.unregister(descriptor)
+        self._end(_ALONE_SECONDS, code, text)
+
+    def _signalled(self, number: int) -> None:
+        name = signal.Signals(number).name
+        self._end(
+            self._kill_after.get(), 128 + number, f"was told to end by {name} (scancel, a time limit, a shutdown)"
+        )
+
+    def _end(self, seconds: float, code: int = 0, text: str | None = None) -> None:
+        """Begins to end what runs here; `seconds` later it is killed. `text`: why, if there is anyone to hear it. Where
+        that has begun already, it may get shorter."""
+        kill_at = time.monotonic() + seconds
+        if self._kill_at is not None:
+            self._kill_at = min(self._kill_at, kill_at)
+            return
+        self._kill_at = kill_at
+        if text is not None:
+            self._report("ending", code=code, text=text)
         for child in self._children.values():
             child.signal(signal.SIGTERM)
 
@@ -137,7 +192,8 @@ class Agent:
             self._left_alone()
             return
         for each in self._decoder.feed(data):
-            if isinstance(each, dict):
+            # Once all ends here, it is its beats that count: no process may start, and each has its SIGTERM.
+            if isinstance(each, dict) and self._kill_at is None:
                 self._do(each)
         self._heard = time.monotonic()  # What it took is not the silence of bpslaunch.
 
@@ -155,6 +211,10 @@ class Agent:
                 child = self._children.get(request["id"])
                 if child is not None:
                     child.signal(request["number"])
+            elif action == "pass on":
+                child = self._children.get(request["id"])
+                if child is not None:
+                    child.pass_on(request["number"])
             elif action == "check":
                 self._check(request)
             elif action == "probe":
@@ -214,6 +274,7 @@ class Agent:
             networks=own_networks(request.get("interface")),
             cores=len(os.sched_getaffinity(0)),
         )
+        self._kill_after.set(float(request.get("kill_after", _ALONE_SECONDS)))
         folder = request.get("folder")
         if folder is not None:
             try:
@@ -236,11 +297,18 @@ class Agent:
         variables = {**own, **given}
         token = variables.pop("BYTEPS_JOB_TOKEN", None)
         if token is not None:
-            variables["BYTEPS_JOB_TOKEN_FILE"] = self._keep(token)
+            if self._token_file is None:
+                self._token_file = self._keep(token)
+            variables["BYTEPS_JOB_TOKEN_FILE"] = self._token_file
         return Environment(with_plugins_of_checkout(variables))
 
     def _keep(self, token: str) -> str:
-        """A file of memory with the token, which our processes can read, and which goes with us whatever ends us."""
+        """A file with the token, which our processes can read, also those in a container that sees the folder of
+        temporary files. Where there is none, a file of memory, which is seen in our namespace of processes alone."""
+        if self._folder is not None:
+            with contextlib.suppress(LaunchError):
+                self._folder.make()
+                return str(self._folder.write_token(token))
         descriptor = memfd_create("byteps-token")
         os.fchmod(descriptor, 0o600)
         os.write(descriptor, token.encode() + b"\n")
@@ -330,8 +398,9 @@ class Agent:
         results = self._aside(lambda: connect_to_all([(address, port) for address, port in request["targets"]]))
         rate = None
         if request["measure"] is not None:
+            address, port = request["measure"]
             with contextlib.suppress(OSError):
-                rate = self._aside(lambda: bytes_per_second(*request["measure"], _MEASURE_SECONDS))
+                rate = self._aside(lambda: bytes_per_second(address, port, _MEASURE_SECONDS))
         self._report("probed", results=results, rate=rate)
 
     # ---- What our processes do ----
@@ -428,10 +497,21 @@ def _placed(services: Sequence[tuple[int, ChildSpec]], plan: CorePlan) -> list[t
 
 def serve(printer: Printer | None = None) -> int:
     """`bpslaunch --agent`; its exit code."""
-    return guarded(run_agent, 0.0, Printer() if printer is None else printer)
+    folder = None
+    # Slurm kills all processes of a step at once: none would be left to remove a folder.
+    if "SLURM_STEP_ID" not in os.environ:
+        with contextlib.suppress(LaunchError):
+            folder = JobFolder(make=False)
+    kill_after = KillAfter()
+    return guarded(
+        lambda lifeline: run_agent(lifeline, folder, kill_after),
+        kill_after,
+        Printer() if printer is None else printer,
+        None if folder is None else folder.remove,
+    )
 
 
-def run_agent(lifeline: int) -> int:
+def run_agent(lifeline: int, folder: JobFolder | None = None, kill_after: KillAfter | None = None) -> int:
     """Serves the bpslaunch at our standard input and output, which nothing that we start shares."""
     source, sink = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
@@ -439,4 +519,4 @@ def run_agent(lifeline: int) -> int:
     os.dup2(2, 1)  # What is printed by mistake must not become frames.
     os.close(null)
     sys.stdout = sys.stderr
-    return Agent(source, sink, lifeline).run()
+    return Agent(source, sink, lifeline, folder, kill_after).run()

@@ -24,6 +24,9 @@ _LONGEST = 64 << 20
 # Seconds between two signs of life, and how long none may come: then the other side, or the network, is gone.
 BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 5.0
+# Who comes round that much later than planned was stopped (SIGSTOP, a suspended job), and could not hear: the silence
+# is his own.
+STOPPED_SECONDS = 2.0
 
 
 class FrameError(Exception):

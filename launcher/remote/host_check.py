@@ -11,19 +11,22 @@ import selectors
 import signal
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Callable
 
 from .. import process_tree
 from ..arguments import Arguments
+from ..descriptor_limit import raise_limit
 from ..failure import LaunchError
 from ..finding import Level
 from ..guardian import SIGNALS
 from ..installation import installed_release
 from ..output import Printer
 from . import frame
-from .layout import HostLayout
+from .layout import HostLayout, HostPart
 from .link import Link
-from .meeting_point import meeting_point
+from .meeting_point import coordinator_point
+from .redial import Redial
 from .same_host import twice_named
 
 _GREETING_SECONDS = 30.0
@@ -67,10 +70,12 @@ class HostCheck:
         self._addresses: dict[str, str] = {}  # by which the others reach each host
         self._problems: dict[str, list[str]] = {}
         self._next_beat = 0.0
+        self._redial = Redial()
 
     def run(self) -> int:
         """Prints the table; 1 if a job would fail, else 0."""
         process_tree.become_subreaper()
+        raise_limit()
         for number in SIGNALS:
             signal.signal(number, lambda number, _frame: self._stop(number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -91,11 +96,8 @@ class HostCheck:
 
     def _connect(self) -> None:
         now = time.monotonic()
-        for part, command in zip(self._layout.parts, self._commands):
-            link = Link(part, command, now, self._selector, self._event)
-            self._links.append(link)
-            link.greet(self._folder, self._variables.get("DMLC_INTERFACE"))
-        self._wait(lambda: all(link.hello is not None or not link.alive for link in self._links), _GREETING_SECONDS)
+        self._links += [self._call(part, command, now) for part, command in zip(self._layout.parts, self._commands)]
+        self._wait(self._all_have_answered, _GREETING_SECONDS)
         for link in self._links:
             if link.hello is None:
                 text = link.ending() if not link.alive else f"no answer within {_GREETING_SECONDS:g} s"
@@ -111,14 +113,25 @@ class HostCheck:
         for _, link, text in twice_named(self._links):
             self._problem(link, text)
 
+    def _call(self, part: HostPart, command: list[str], now: float) -> Link:
+        link = Link(part, command, now, self._selector, self._event)
+        link.greet(self._folder, self._variables.get("DMLC_INTERFACE"), self._arguments.kill_after)
+        return link
+
+    def _all_have_answered(self) -> bool:
+        now = time.monotonic()
+        for old in self._redial.due(now):
+            self._links[self._links.index(old)] = self._call(old.part, old.spec.command, now)
+        return not self._redial.waiting and all(link.hello is not None or not link.alive for link in self._links)
+
     def _locate(self, links: Sequence[Link]) -> list[Link]:
         """Finds the addresses by which hosts reach each other; the hosts that have one."""
         found = []
-        named = self._arguments.remote.scheduler_ip
+        interface = self._variables.get("DMLC_INTERFACE")
         for link in links:
             try:
-                own = named if link.part.coordinator else None
-                point = own or meeting_point(link, links, self._variables.get("DMLC_INTERFACE"))
+                named = self._arguments.remote.scheduler_ip if link.part.coordinator else None
+                point = coordinator_point(link, links, interface, named)
                 self._addresses[link.machine] = point
                 found.append(link)
             except LaunchError as error:
@@ -159,8 +172,8 @@ class HostCheck:
             measure = (self._address(neighbour), self._checked[neighbour.machine]["port"])
             link.send(do="probe", targets=targets, measure=measure if self._arguments.measure else None)
             if self._arguments.measure:  # One at a time, or they share what is measured.
-                self._wait(lambda link=link: link.machine in self._probed or not link.alive, _ANSWER_SECONDS)
-        self._wait(lambda: all(link.machine in self._probed or not link.alive for link in links), _ANSWER_SECONDS)
+                self._wait(partial(self._has_probed, link), _ANSWER_SECONDS)
+        self._wait(lambda: all(map(self._has_probed, links)), _ANSWER_SECONDS)
         self._name_the_silent(links, self._probed, "probe of the other hosts")
         for link in links:
             others = [other for other in links if other is not link]
@@ -196,6 +209,9 @@ class HostCheck:
         elif kind == "refused":
             self._problem(link, str(event.get("text")))
 
+    def _has_probed(self, link: Link) -> bool:
+        return link.machine in self._probed or not link.alive
+
     def _wait(self, until: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not until() and time.monotonic() < deadline:
@@ -215,6 +231,7 @@ class HostCheck:
                     self._read_errors(link)
                     link.drain()
                     link.ended(status)
+                    self._redial.take(link, time.monotonic())
 
     def _read_errors(self, link: Link) -> None:
         stream = link.client.streams[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import pathlib
 import shlex
 from collections.abc import Callable, Sequence
@@ -22,7 +21,8 @@ from .host_check import HostCheck
 from .host_list import Host, parse_host, parse_hosts, read_byteps_hostfile, read_hostfile
 from .host_supervisor import HostSupervisor
 from .layout import HostLayout, common_variables, host_variables, lay_out, members, passed_variables
-from .meeting_point import meeting_point
+from .link import hidden_from
+from .meeting_point import coordinator_point
 from .slurm_allocation import Allocation, of_other_steps
 from .ssh import SshOptions, agent_command, command
 
@@ -96,7 +96,7 @@ def run_hosts(
             commands,
             words,
             lambda home, links: (
-                arguments.remote.scheduler_ip or meeting_point(home, links, variables.get("DMLC_INTERFACE")),
+                coordinator_point(home, links, interface, arguments.remote.scheduler_ip),
                 arguments.port or 0,
             ),
             lambda root: {**variables, **common_variables(layout, root, environment)},
@@ -127,14 +127,13 @@ def _print(
     home = layout.coordinator
     root = None
     if home is not None:
-        root = (arguments.remote.scheduler_ip or home.host.machine, arguments.port or 0)
+        root = (home.host.machine, arguments.port or 0)
     common = common_variables(layout, root, environment)
     common.pop("BYTEPS_JOB_ID", None)
     if root is not None and root[1] == 0:
         common["DMLC_PS_ROOT_PORT"] = "(a free one)"
     for words_here, (part, specs) in zip(commands, members(layout)):
-        hidden = of_other_steps(os.environ) if words_here[0] == "srun" else {}
-        without = [word for name in sorted(hidden) for word in ("-u", name)]
+        without = [word for name in sorted(hidden_from(words_here)) for word in ("-u", name)]
         printer.result(
             f"[host {part.host.machine}] {shlex.join([*(['env', *without] if without else []), *words_here])}"
         )

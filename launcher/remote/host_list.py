@@ -69,6 +69,16 @@ def parse_host(option: str, text: str) -> Host:
     return Host(name)
 
 
+def parse_address(option: str, text: str) -> str | None:
+    """The address by which a host is named; None if it is named by a name. LaunchError says what is wrong."""
+    machine = parse_host(option, text).machine
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            socket.inet_pton(family, machine.partition("%")[0])
+            return machine
+    return None
+
+
 def read_hostfile(option: str, path: str) -> list[Host]:
     """The hosts of a file of Horovod's, Open MPI's or MPICH's form; `#` begins a comment."""
     hosts = []

@@ -21,8 +21,9 @@ from ..installation import installed_release
 from ..output import OutputFiles, Printer
 from ..supervisor import Phase, Supervisor
 from . import frame
-from .layout import HostLayout, members, start_request
+from .layout import HostLayout, HostPart, members, start_request
 from .link import Link, RemoteChild, refused
+from .redial import Redial
 from .same_host import twice_named
 
 _GREETING_SECONDS = 60.0  # a slow file system with Python on it
@@ -44,6 +45,7 @@ class HostSupervisor(Supervisor):
     ) -> None:
         """As Supervisor; `host_names`: each line of output begins with the name of the host, too."""
         super().__init__(printer, files, kill_after, lifeline, verbose)
+        self._kill_after = kill_after
         self._host_names = host_names
         self._phase = Phase.CONNECTING
         self._links: list[Link] = []
@@ -51,6 +53,7 @@ class HostSupervisor(Supervisor):
         self._ended_there: list[Member] = []
         self._next_beat = 0.0
         self._asked_to_listen = False
+        self._redial = Redial()
 
     def run_hosts(
         self,
@@ -89,16 +92,28 @@ class HostSupervisor(Supervisor):
         self._deadline = now + _GREETING_SECONDS
         for part, command in zip(self._layout.parts, self._commands):
             try:
-                link = Link(part, command, now, self._selector, self._event)
+                self._links.append(self._call(part, command, now))
             except LaunchError as error:
                 self._fail(Cause(error.exit_code, str(error)))
                 break
-            self._links.append(link)
-            self._watch(link.client, link.client.streams[1])
-            link.greet(self._folder, self._interface)
-            if self._verbose:
-                self._say(f"host {link.machine}: pid {link.client.pid}: {' '.join(command)}")
         self._advance()
+
+    def _call(self, part: HostPart, command: list[str], now: float) -> Link:
+        """Starts the client of a host, and asks its agent who it is; LaunchError if there is no client."""
+        link = Link(part, command, now, self._selector, self._event)
+        self._watch(link.client, link.client.streams[1])
+        link.greet(self._folder, self._interface, self._kill_after)
+        if self._verbose:
+            self._say(f"host {link.machine}: pid {link.client.pid}: {' '.join(command)}")
+        return link
+
+    def _call_again(self) -> None:
+        now = time.monotonic()
+        for old in self._redial.due(now):
+            try:
+                self._links[self._links.index(old)] = self._call(old.part, old.spec.command, now)
+            except LaunchError as error:
+                self._fail(Cause(error.exit_code, str(error)))
 
     def _advance(self) -> None:
         if self._phase is Phase.CONNECTING:
@@ -110,6 +125,7 @@ class HostSupervisor(Supervisor):
                 self._fail(Cause(1, f"no answer within {_GREETING_SECONDS:g} s from: {silent or home}"))
                 self._enter(Phase.ENDING_WORKERS)
             else:
+                self._call_again()
                 self._connect()
         super()._advance()
 
@@ -137,6 +153,7 @@ class HostSupervisor(Supervisor):
     def _start_all(self, root: tuple[str, int] | None) -> None:
         variables = self._variables(root)
         now = time.monotonic()
+        requests = []  # None is sent before all files are there: else some hosts would train for a moment.
         for link, (part, specs) in zip(self._links, members(self._layout)):
             children = [
                 RemoteChild(spec, len(self._remote) + offset, link, now, self._files)
@@ -147,7 +164,9 @@ class HostSupervisor(Supervisor):
             self._remote += children
             self._children += children
             numbers = [child.number for child in children]
-            link.send(do="start", **start_request(part, specs, numbers, self._layout, self._command, variables))
+            requests.append((link, start_request(part, specs, numbers, self._layout, self._command, variables)))
+        for link, request in requests:
+            link.send(do="start", **request)
         self._phase = Phase.RUNNING
         self._deadline = None
 
@@ -172,6 +191,9 @@ class HostSupervisor(Supervisor):
             child = self._remote[event["id"]]
             child.ended(event["status"])
             self._ended_there.append(child)
+        elif kind == "ending":
+            if self._phase in (Phase.CONNECTING, Phase.RUNNING):  # Else nobody is left there who could be missed.
+                self._fail(Cause(event["code"], f"host {link.machine} {event['text']}: ending the job", asked_for=True))
         elif kind == "refused":
             error = refused(link, event)
             self._fail(Cause(error.exit_code, str(error)))
@@ -200,14 +222,19 @@ class HostSupervisor(Supervisor):
         now = time.monotonic()
         if now >= self._next_beat:
             self._beat(now)
-        deadline, self._deadline = self._deadline, min(self._next_beat, self._deadline or self._next_beat)
+        watched = [link for link in self._links if link.alive and link.hello is not None and not link.silent]
+        wake = min([self._redial.next_call(self._next_beat), self._next_beat, *(link.silent_at for link in watched)])
+        deadline, self._deadline = self._deadline, min(wake, self._deadline or wake)
         waits_until = self._deadline
         try:
             super()._wait()
         finally:
             if self._deadline == waits_until:  # Else a signal has changed it.
                 self._deadline = deadline
+        stopped = time.monotonic() - now > frame.BEAT_SECONDS + frame.STOPPED_SECONDS
         for link in self._links:
+            if stopped:
+                link.heard = time.monotonic()
             link.check_silence(time.monotonic())
 
     def _beat(self, now: float) -> None:
@@ -242,6 +269,11 @@ class HostSupervisor(Supervisor):
             link = next(link for link in self._links if link.client is client)
             assert client.status is not None
             link.ended(client.status)
+            if self._phase is Phase.CONNECTING and self._cause is None:
+                wait = self._redial.take(link, time.monotonic())
+                if wait is not None:
+                    self._say(f"{link.identity} {link.ending()}: calling again in {wait:.1f} s")
+                    continue
             lost.append(link)
             for child in self._remote:
                 if child.alive and child.link is link:

@@ -33,7 +33,8 @@ _PASSED_PREFIXES = (
     *("CUDA_", "NCCL_", "NVIDIA_", "TORCH_", "TF_", "XLA_", "JAX_", "FI_", "IPATH_", "HF_", "WANDB_"),
 )
 
-_OF_A_HOST = ("BYTEPS_JOB_TOKEN_FILE", "BYTEPS_HOST_ID", "BYTEPS_LAUNCHER_PID", "DMLC_NODE_HOST")
+# Each host has its own, or none: they do not go along, and an agent that would have our variables has none of them.
+OF_A_HOST = ("BYTEPS_JOB_TOKEN_FILE", "BYTEPS_HOST_ID", "BYTEPS_LAUNCHER_PID", "DMLC_NODE_HOST")
 
 
 @dataclasses.dataclass
@@ -106,11 +107,9 @@ def lay_out(
         raise LaunchError(
             f"--servers {servers}: the server hosts have places for {len(places)}; write name:N for N on one host"
         )
+    forced = environment.flag("BYTEPS_FORCE_DISTRIBUTED")
     if not server_hosts:
-        forced = environment.flag("BYTEPS_FORCE_DISTRIBUTED")
         wanted = servers if servers is not None else (used if used > 1 else int(forced))
-        if wanted == 0 and used > 1:
-            raise LaunchError(f"--servers 0: {used} worker hosts need at least one server")
         places = [worker_hosts[rank % used] for rank in range(wanted)]
     elif servers is not None:
         places = places[:servers]
@@ -118,6 +117,10 @@ def lay_out(
         raise LaunchError("--colocate: one worker host needs no server; --servers 1 asks for one anyway")
     if colocate and server_hosts:
         places += worker_hosts[:used]
+    if not places and used > 1:
+        raise LaunchError(f"--servers 0: {used} worker hosts need at least one server")
+    if not places and forced:
+        raise LaunchError("--servers 0 contradicts BYTEPS_FORCE_DISTRIBUTED=1: ask for a server or unset the variable")
 
     def part_on(host: Host) -> HostPart:
         part = parts.setdefault(host.machine, HostPart(host))
@@ -141,7 +144,7 @@ def passed_variables(environment: Environment, chosen: Sequence[str]) -> dict[st
         for name, value in here.items()
         if (name in _PASSED or name.startswith(_PASSED_PREFIXES)) and name not in PLACES
     }
-    for name in _OF_A_HOST:
+    for name in OF_A_HOST:
         passed.pop(name, None)
     return {**passed, **environment.chosen(chosen)}
 

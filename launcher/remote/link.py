@@ -6,13 +6,14 @@ import os
 import selectors
 import signal
 import time
+from collections.abc import Sequence
 from typing import Any, Callable
 
 from ..child import CHUNK_BYTES, Child, ChildSpec, Member, Role, Text
 from ..failure import LaunchError
 from ..output import OutputFiles
 from . import frame
-from .layout import HostPart
+from .layout import OF_A_HOST, HostPart
 from .outbox import Outbox
 from .slurm_allocation import of_other_steps
 
@@ -48,6 +49,11 @@ class RemoteChild(Member):
             self.told_to_end = True
             self.link.send(do="signal", id=self.number, number=number)
 
+    def pass_on(self, number: int) -> None:
+        """Has its agent pass a signal on to it."""
+        if self.alive:
+            self.link.send(do="pass on", id=self.number, number=number)
+
     def ending(self) -> str:
         """How it ended, for people."""
         return f"was lost with host {self.link.machine}" if self.lost else super().ending()
@@ -67,10 +73,7 @@ class Link(Member):
         self.machine = part.host.machine
         name = f"host {self.machine}"
         super().__init__(ChildSpec(name, Role.HOST, command, {}), now)
-        variables = dict(os.environ)
-        if command[0] == "srun":
-            for each in of_other_steps(variables):
-                del variables[each]
+        variables = {each: value for each, value in os.environ.items() if each not in hidden_from(command)}
         self.client = Child(ChildSpec(name, Role.HOST, command, variables, piped_stdin=True), now, None)
         self.tail = self.client.tail
         self.hello: dict[str, Any] | None = None  # what the agent has said of itself
@@ -94,9 +97,11 @@ class Link(Member):
         """Asks the agent for something."""
         self._outbox.send(frame.message(**fields))
 
-    def greet(self, folder: str, interface: str | None) -> None:
-        """Asks the agent who it is, and to work in `folder`; `interface`: as of HostSupervisor.run_hosts()."""
-        self.send(do="greet", folder=folder, interface=interface, by_ssh=self.spec.command[0] == "ssh")
+    def greet(self, folder: str, interface: str | None, kill_after: float) -> None:
+        """Asks the agent who it is, and to work in `folder`; `interface`: as of HostSupervisor.run_hosts();
+        `kill_after`: how long its processes have to end, in seconds, if it is told to end."""
+        by_ssh = self.spec.command[0] == "ssh"
+        self.send(do="greet", folder=folder, interface=interface, by_ssh=by_ssh, kill_after=kill_after)
 
     def read(self) -> bool:
         """Takes what has come from the agent; False if there is nothing any more, or for now."""
@@ -124,9 +129,14 @@ class Link(Member):
         if not self._decoder.greeted and self._decoder.noise:
             self.client.tail.extend(self._decoder.noise.splitlines()[-5:])
 
+    @property
+    def silent_at(self) -> float:
+        """When it is given up, if nothing comes until then."""
+        return self.heard + frame.SILENCE_SECONDS
+
     def check_silence(self, now: float) -> None:
         """Gives the connection up if nothing has come for too long."""
-        if self.alive and self.hello is not None and now - self.heard > frame.SILENCE_SECONDS:
+        if self.alive and self.hello is not None and now >= self.silent_at:
             self.silent = True
             self.kill()
 
@@ -141,10 +151,25 @@ class Link(Member):
     def signal(self, number: int) -> None:
         """Does nothing: hosts are not ended by signals."""
 
+    def pass_on(self, number: int) -> None:
+        """Does nothing, either."""
+
     def ended(self, status: int) -> None:
         """The client has ended, or was given up."""
         super().ended(status)
         self._outbox.close()
+        now = time.monotonic()
+        if now - self.heard > 2 * frame.BEAT_SECONDS:  # ssh, too, gives a silent host up.
+            # A launcher that was asleep itself, with its machine, leaves the others some time all the same.
+            self.silent_since = max(self.heard, now - frame.SILENCE_SECONDS - frame.BEAT_SECONDS)
+
+    @property
+    def was_turned_away(self) -> bool:
+        """True if an ssh daemon has ended the connection before the login, as one does that has too many of them."""
+        if self.status != _SSH_FAILED or self.spec.command[0] != "ssh" or self._decoder.greeted:
+            return False
+        said = b"\n".join(self.tail).decode(errors="replace")
+        return any(words in said for words in _TURNED_AWAY)
 
     def exit_code(self) -> int:
         """What the job reports if this is its cause."""
@@ -163,12 +188,22 @@ class Link(Member):
         for words, hint in _HINTS.items():
             if words in said:
                 return f" ({hint})"
-        return ""
+        return f" ({_TURNED_AWAY_HINT})" if self.was_turned_away else ""
+
+
+def hidden_from(command: Sequence[str]) -> set[str]:
+    """The variables here that this client of an agent does not have. All but ssh hand theirs to the agent: those of one
+    host would be in force on each, though bpslaunch has said that they are ignored."""
+    hidden = set() if command[0] == "ssh" else set(OF_A_HOST).intersection(os.environ)
+    return hidden.union(of_other_steps(os.environ)) if command[0] == "srun" else hidden
 
 
 OnEvent = Callable[[Link, "dict[str, Any] | tuple[int, int, bytes]"], None]
 
 _CLIENTS = ("ssh", "srun")
+_SSH_FAILED = 255
+_TURNED_AWAY_HINT = "its ssh daemon, or that of a jump host, takes no more logins at a time: raise its MaxStartups"
+_TURNED_AWAY = ("exchange_identification", "Connection closed by", "Connection reset by")
 
 # What ssh and shells say, and what to do about it.
 _HINTS = {

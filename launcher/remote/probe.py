@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import pathlib
 import select
 import selectors
 import socket
-import struct
 import time
 from collections.abc import Sequence
 from typing import Any
 
+from ..network_interface import ipv4_address
+
 _CONNECT_SECONDS = 3.0  # of all connections together; less than what bpslaunch takes for silence
 _PIECE = 1 << 20
-_SIOCGIFADDR = 0x8915
 
 
 class ProbeSink:
@@ -115,8 +114,7 @@ def _interface_of(address: str) -> str | None:
                     return words[-1]
         return None
     for _, name in socket.if_nameindex():
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-            request = struct.pack("256s", name.encode()[:15])
-            if socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24]) == address:
+        with contextlib.suppress(OSError):
+            if ipv4_address(name) == address:
                 return name
     return None

@@ -23,6 +23,7 @@ _OPTIONS = (
     "--quiet",
     "--unbuffered",
     "--kill-on-bad-exit=1",
+    "--export=ALL",  # With `sbatch --export=NONE` steps have no variables of the script, HOME included.
 )
 # What options of sbatch, or a script, have left for steps of their own. An agent's step is one task that has all of its
 # node; not each of these variables can be taken back by an option of srun.
@@ -88,11 +89,30 @@ def allocation(variables: Mapping[str, str]) -> Allocation | None:
             )
         workers = _nodes(variables, "_HET_GROUP_0")
         servers = _nodes(variables, "_HET_GROUP_1")
-        if servers:
-            groups = {host.machine: 0 for host in workers} | {host.machine: 1 for host in servers}
-            return Allocation(workers, servers, groups)
+        if not (workers and servers):
+            raise LaunchError(
+                "which nodes the components of the heterogeneous job have is not known: sbatch tells it by "
+                "SLURM_JOB_NODELIST_HET_GROUP_0 and _1, salloc does not: use sbatch, or --hosts and --server-hosts"
+            )
+        groups = {host.machine: 0 for host in workers} | {host.machine: 1 for host in servers}
+        return Allocation(workers, servers, groups)
     hosts = _nodes(variables, "")
     return Allocation(hosts, [], {}) if hosts else None
+
+
+def without_srun(variables: Mapping[str, str]) -> str | None:
+    """What to say of an allocation of several tasks or nodes of which this process can reach its own host alone, since
+    Slurm's programs are not here, as in a container; None if there is nothing to say."""
+    if "SLURM_JOB_ID" not in variables or _is_task(variables.get("SLURM_STEP_ID", "")):
+        return None
+    names = ("SLURM_JOB_NUM_NODES", "SLURM_NTASKS")
+    found = [f"{name}={variables[name]}" for name in names if variables.get(name, "1") != "1"]
+    if not found or shutil.which("srun", path=variables.get("PATH")) is not None:
+        return None
+    return (
+        f"a Slurm allocation ({', '.join(found)}), but no srun here, as in a container: only this host takes part; run "
+        "bpslaunch outside of the container, or name the workers of this host by --workers N"
+    )
 
 
 def _is_task(step: str) -> bool:
@@ -104,6 +124,9 @@ def _nodes(variables: Mapping[str, str], suffix: str) -> list[Host]:
     if not names:
         return []
     found = expand_nodes(names)
+    twice = next((name for name in found if found.count(name) > 1), None)
+    if twice is not None:
+        raise LaunchError(f"SLURM_JOB_NODELIST{suffix}={names}: {twice} is there twice")
     tasks = variables.get(f"SLURM_TASKS_PER_NODE{suffix}")
     asked = any(f"SLURM_{name}{suffix}" in variables for name in ("NTASKS", "NTASKS_PER_NODE", "NPROCS"))
     counts = expand_counts(tasks) if tasks and asked else [1] * len(found)

@@ -8,9 +8,12 @@ standard input, whose end is also how it learns that the launcher is gone.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
+import pwd
+import re
 import shlex
 import socket
 import sys
@@ -18,14 +21,22 @@ import sys
 from ..failure import LaunchError
 from .host_list import Host
 
-# With BatchMode no password is asked for; the other three find a dead network within some seconds.
+# With BatchMode no password is asked for; the next three find a dead network within some seconds. Without ControlMaster
+# no client carries the connections of another job, which would end with it; one that is there already is used.
+# Forwardings of the user's configuration would take the ports of those of his login, and end the client with
+# ExitOnForwardFailure.
 _OPTIONS = {
     "BatchMode": "yes",
     "ConnectTimeout": "10",
     "ServerAliveInterval": "1",
     "ServerAliveCountMax": "4",
     "ForwardX11": "no",
+    "ControlMaster": "no",
+    "ClearAllForwardings": "yes",
 }
+# In --ssh-args: a forwarding, which ClearAllForwardings would clear, too. (-4L 1:b:2, -oLocalForward=...)
+_FORWARDING = re.compile(r"-[46AaCfGgKkMNnqsTtVvXxYy]*[LRD]|(?i:(-o)?\s*(Local|Remote|Dynamic)Forward[\s=])")
+_DEFAULT_PORT = 22
 _LAUNCHER = pathlib.Path(__file__).resolve().parent.parent / "launch.py"
 
 
@@ -41,33 +52,48 @@ class SshOptions:
     bpslaunch: str | None = None  # the command that is bpslaunch there; None: the same files as here
 
 
-def is_this_host(host: Host) -> bool:
-    """True for `localhost` and for the own name: no ssh is needed."""
-    return host.machine in ("localhost", "127.0.0.1", "::1") or (
-        "@" not in host.name and host.machine in (socket.gethostname(), socket.gethostname().partition(".")[0])
-    )
+def is_this_host(host: Host, options: SshOptions) -> bool:
+    """True for `localhost` and for the own name: no ssh is needed, unless for another user, or another daemon's port,
+    behind which a container may be."""
+    own = ("localhost", "127.0.0.1", "::1", socket.gethostname(), socket.gethostname().partition(".")[0])
+    user = host.name.rpartition("@")[0] or options.user
+    port = host.ssh_port or options.port
+    return host.machine in own and port in (None, _DEFAULT_PORT) and user in (None, _own_user())
+
+
+def _own_user() -> str | None:
+    with contextlib.suppress(KeyError):  # A user of a container need not be in /etc/passwd.
+        return pwd.getpwuid(os.getuid()).pw_name
+    return None
 
 
 def agent_command(options: SshOptions) -> list[str]:
     """What runs on the host itself."""
     if options.bpslaunch is not None:
-        return [*shlex.split(options.bpslaunch), "--agent"]
+        return [*_words("--remote-bpslaunch", options.bpslaunch), "--agent"]
     return [sys.executable, str(_LAUNCHER), "--agent"]
+
+
+def _words(option: str, text: str) -> list[str]:
+    """As a shell reads them; LaunchError if it would not."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise LaunchError(f"{option} {text}: {error}") from None
 
 
 def command(host: Host, options: SshOptions) -> list[str]:
     """What runs here to have an agent on `host`."""
     there = agent_command(options)
-    if is_this_host(host):
+    if is_this_host(host, options):
         return there
     words = [options.program, "-T"]
-    try:
-        own = shlex.split(options.arguments)
-    except ValueError as error:
-        raise LaunchError(f"--ssh-args {options.arguments}: {error}") from None
+    own = _words("--ssh-args", options.arguments)
     words += own  # Of an option that is there twice ssh takes the first.
+    forwards = any(_FORWARDING.match(word) for word in own)
     for key, value in _OPTIONS.items():
-        words += ["-o", f"{key}={value}"]
+        if not (forwards and key == "ClearAllForwardings"):
+            words += ["-o", f"{key}={value}"]
     port = host.ssh_port or options.port
     if port is not None:
         words += ["-p", str(port)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import pathlib
 import re
 import sys
@@ -50,6 +51,20 @@ def test_what_images_copy_is_there(prove: ModuleType) -> None:
             else:
                 assert all((DOCKER.parent / path).exists() for path in paths), rest
     assert stages == ["build", "server", "worker"]
+
+
+def test_what_runs_has_a_health_check(prove: ModuleType) -> None:
+    """And the program that it names is copied into that image."""
+    checked, copied, stage = {}, set(), ""
+    for name, rest in prove.instructions(DOCKER / "Dockerfile"):
+        if name == "FROM":
+            stage = rest.rpartition(" ")[2]
+        elif name == "COPY":
+            copied.add((stage, rest.split()[-1]))
+        elif name == "HEALTHCHECK":
+            checked[stage] = json.loads(rest.partition("CMD ")[2])
+    assert set(checked) == {"server", "worker"}
+    assert all((stage, words[0]) in copied for stage, words in checked.items())
 
 
 def test_a_step_that_is_not_known(prove: ModuleType, tmp_path: pathlib.Path) -> None:

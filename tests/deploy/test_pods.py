@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import pathlib
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +19,7 @@ from pods import Pod, Pods, need_pods
 
 _MADE = {"indexed-job": indexed_job, "jobset": jobset, "trainjob": train_job, "compose": compose}
 _GRACE_SECONDS = 30.0  # terminationGracePeriodSeconds
+_STALE_SECONDS = 5.0  # in which a name has its old address
 
 
 @pytest.fixture
@@ -86,6 +89,27 @@ def test_probes(pods: Pods, kind: str) -> None:
         assert all(pods.probe(pod.name, each) for each in pod.probes), pods.output()
 
 
+def test_health_of_containers(pods: Pods) -> None:
+    """What the images' HEALTHCHECK says: nobody is healthy who does not do his work yet."""
+    found = made("compose")
+    early = []
+    for pod in found:
+        idle = ["bpslaunch", "--", "sleep", "1000"] if "worker" in pod.name else ["sleep", "1000"]
+        early.append(dataclasses.replace(pod, name=f"early-{pod.name}", command=idle))
+        launch = pods.start(early[-1])
+        # The command itself, which bpslaunch starts.
+        wait_until(lambda launch=launch: "sleep 1000" in map(str.strip, launch.processes().values()), pods.output)
+    assert not any(pods.probe(pod.name, "healthcheck") for pod in early), pods.output()
+    # A job of one host has no role and no port in its variables.
+    words = ["--workers", "2", *found[-1].arguments]
+    alone = pods.start(dataclasses.replace(found[-1], name="alone", variables={}, arguments=words), rounds=0)
+    alone.wait_for("round 1", 2)
+    assert pods.probe("alone", "healthcheck"), pods.output()
+    train(pods, found)
+    assert all(pods.probe(pod.name, "healthcheck") for pod in found), pods.output()
+    assert not any(pods.probe(pod.name, "healthcheck") for pod in early), pods.output()
+
+
 @pytest.mark.parametrize(
     "kind, victim",
     [
@@ -102,6 +126,27 @@ def test_a_pod_is_deleted(pods: Pods, kind: str, victim: str) -> None:
     for launch in launches.values():
         launch.wait(_GRACE_SECONDS)
     assert all(launch.wait() != 0 for name, launch in launches.items() if "worker" in name or "node" in name)
+
+
+@pytest.mark.parametrize("victim", ["byteps-coordinator-0-0", "byteps-worker-0-1"])
+def test_a_jobset_starts_again(pods: Pods, victim: str) -> None:
+    """When a pod has failed the JobSet deletes all, and makes them anew: under the same names, of which the name
+    service has the old addresses for a while."""
+    found = made("jobset")
+    launches = train(pods, found)
+    pods.delete(victim)
+    ended = {name: launch.wait(_GRACE_SECONDS) for name, launch in launches.items()}
+    assert any(ended.values()), "a Job has failed"
+    pods.remove_all()
+    again = {pod.name: pods.start(pod) for pod in reversed(found)}
+    wait_until(lambda: all(launch.processes() for launch in again.values()), pods.output)
+    time.sleep(_STALE_SECONDS)
+    assert all(launch.process.poll() is None for launch in again.values()), pods.output()
+    for name in again:
+        pods.publish(name)
+    for name, launch in again.items():
+        assert launch.wait() == 0, f"{name} has failed: {pods.output()}"
+    assert sum(launch.stdout.count("done") for launch in again.values()) == 4, pods.output()
 
 
 PARENT = """\

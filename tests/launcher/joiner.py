@@ -1,16 +1,18 @@
 """A trainer that has its rank from its launcher alone: byteps.init() finds out.
 
-    joiner.py ROUNDS [--hard-exit FILE] [--fail-once FILE]
+    joiner.py ROUNDS [--stuck RANK] [--hard-exit FILE] [--fail-once FILE]
 
 Prints "rank R of S, local L of N, servers M, launcher L", then "round I" after each sum, then "done". ROUNDS 0: for
-ever. With --hard-exit rank 1 ends without what Python does at its end, and another rank waits for it to be gone and
-prints "outlived". With --fail-once rank 1 fails after its first round, unless FILE is there, which it makes.
+ever. With --stuck this rank never comes to its second round, and ignores SIGTERM. With --hard-exit rank 1 ends without
+what Python does at its end, and another rank waits for it to be gone and prints "outlived". With --fail-once rank 1
+fails after its first round, unless FILE is there, which it makes.
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -44,6 +46,10 @@ def main() -> None:
             sys.exit(f"wrong sum: {list(memory)} in place of {expected}")
         say(f"round {step}")
         step += 1
+        if "--stuck" in sys.argv and info.rank == int(sys.argv[sys.argv.index("--stuck") + 1]):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            say("stuck")
+            time.sleep(1000)
         if "--fail-once" in sys.argv and info.rank == 1:
             mark = pathlib.Path(sys.argv[-1])
             if not mark.exists():

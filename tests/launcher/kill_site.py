@@ -107,9 +107,16 @@ class Launcher:
     seconds: float = 15.0  # from a death to the end of all
 
 
-def _start_ssh(site: Site, spawn: Spawn, real: dict[str, str]) -> None:
-    words = ["--ssh-args", site.hosts.ssh_args, "--hosts", "lh1,lh2", "--", *_TRAINER]
-    site.jobs.append(spawn(*site.hosts.here, *BPSLAUNCH, *words, variables=real))
+# In front of a trainer: it does not end on SIGTERM.
+_DEAF = ["sh", "-c", 'trap "" TERM; exec "$@"', "sh"]
+
+
+def _start_ssh(before: list[str]) -> Start:
+    def start(site: Site, spawn: Spawn, real: dict[str, str]) -> None:
+        words = ["--ssh-args", site.hosts.ssh_args, "--hosts", "lh1,lh2", "--", *before, *_TRAINER]
+        site.jobs.append(spawn(*site.hosts.here, *BPSLAUNCH, *words, variables=real))
+
+    return start
 
 
 def _start_allocation(site: Site, spawn: Spawn, real: dict[str, str]) -> None:
@@ -193,9 +200,9 @@ def _lost(machine: str) -> tuple[str, ...]:
 
 LAUNCHERS = {
     "ssh": Launcher(
-        _start_ssh,
+        _start_ssh([]),
         {
-            "launcher": Part(_first_job),
+            "launcher": Part(_first_job, ("bpslaunch itself was killed",)),
             "whole launcher": Part(lambda site: site.find(None, "launch.py")),
             "remote launcher": Part(lambda site: site.find(1, "--agent"), _lost("lh2")),
             "client": Part(lambda site: site.find(None, "ssh ", "lh2"), ("host lh2 was lost",)),
@@ -203,6 +210,7 @@ LAUNCHERS = {
         },
         seconds=10.0,
     ),
+    "ssh, deaf trainers": Launcher(_start_ssh(_DEAF), {}, seconds=10.0),
     "slurm": Launcher(
         _start_allocation,
         {

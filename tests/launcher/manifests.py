@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import re
 from collections.abc import Hashable
 from typing import Any
 
@@ -97,10 +99,19 @@ def compose() -> list[Pod]:
             service["image"],
             [],
             {**service["environment"], "BYTEPS_JOB_TOKEN": TOKEN},
+            probes={"healthcheck": _health_check(service["build"]["target"])},
             arguments=service.get("command", []),
         )
         for name, service in services.items()
     ]
+
+
+def _health_check(stage: str) -> list[str]:
+    """The HEALTHCHECK of a stage of the Dockerfile."""
+    stages = (_CHECKOUT / "docker" / "Dockerfile").read_text().split("\nFROM ")
+    (text,) = (each for each in stages if each.partition("\n")[0].endswith(f" AS {stage}"))
+    (found,) = re.findall(r"^HEALTHCHECK .*CMD (.*)$", text, re.MULTILINE)
+    return json.loads(found)
 
 
 def _pod(job: str, spec: dict[str, Any], index: int, shared: dict[str, str] | None = None) -> Pod:

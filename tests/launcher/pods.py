@@ -68,8 +68,9 @@ class Pods:
         self._real = real
         self._unique = uuid.uuid4().hex[:6]
         self._center = f"bps-{self._unique}-p"
-        self._known = ["127.0.0.1 localhost"]
+        self._known: dict[str, str] = {}  # what the name service tells: a line of /etc/hosts, by the pod's name
         self._pods: dict[str, tuple[Pod, Launch, str]] = {}  # and its address
+        self._spaces: list[str] = []
 
     def __enter__(self) -> Pods:
         need_pods()
@@ -83,16 +84,22 @@ class Pods:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.remove_all()
+        subprocess.run(["ip", "netns", "del", self._center], check=False, stderr=subprocess.DEVNULL)
+
+    def remove_all(self) -> None:
+        """They are gone, and can be started anew, at other addresses. The name service has not heard of it yet."""
         for _, launch, _ in self._pods.values():
             launch.process.kill()  # and with it all of the pod
             launch.process.wait()
-        for number in range(len(self._pods) + 1):
-            subprocess.run(["ip", "netns", "del", self._space(number)], check=False, stderr=subprocess.DEVNULL)
-        subprocess.run(["ip", "netns", "del", self._center], check=False, stderr=subprocess.DEVNULL)
+        self._pods.clear()
+        for space in self._spaces:
+            subprocess.run(["ip", "netns", "del", space], check=False, stderr=subprocess.DEVNULL)
 
     def start(self, pod: Pod, rounds: int = 3) -> Launch:
-        number = len(self._pods) + 1
-        space, address = self._space(number), f"10.244.0.{number}"
+        number = len(self._spaces) + 1
+        space, address = f"bps-{self._unique}-p{number}", f"10.244.0.{number}"
+        self._spaces.append(space)
         _ip("netns", "add", space)
         link = f"p{self._unique}{number}"
         _ip("-n", self._center, "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", space)
@@ -100,8 +107,8 @@ class Pods:
         _ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             _ip("-n", space, "link", "set", device, "up")
+        self._write_names(pod, address)
         names = self._names(pod)
-        names.write_text("\n".join([*self._known, f"{address} {pod.name}.{pod.subdomain} {pod.name}", ""]))
         setup = f"hostname {shlex.quote(pod.name)}; mount --bind {names} /etc/hosts; mount -t tmpfs tmpfs /dev/shm"
         run = '"$@" & wait $!' if pod.has_pause else 'exec "$@"'
         spaces = ["unshare", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
@@ -113,12 +120,10 @@ class Pods:
     def publish(self, name: str) -> None:
         """The address of this pod is known by its name from now on."""
         pod, _, address = self._pods[name]
-        line = f"{address} {pod.name}.{pod.subdomain} {pod.name}"
-        self._known.append(line)
-        for other, _, _ in self._pods.values():
+        self._known[name] = _line(pod, address)
+        for other, _, address in self._pods.values():
             if other is not pod:
-                with self._names(other).open("a") as names:
-                    names.write(f"{line}\n")
+                self._write_names(other, address)
 
     def output(self) -> str:
         """Of all pods."""
@@ -140,8 +145,12 @@ class Pods:
         first = _child(launch.process.pid)
         os.kill(_child(first) if pod.has_pause else first, signal.SIGTERM)
 
-    def _space(self, number: int) -> str:
-        return f"bps-{self._unique}-p{number}"
+    def _write_names(self, pod: Pod, address: str) -> None:
+        others = [line for name, line in self._known.items() if name != pod.name]
+        # In one piece: a pod may read it now.
+        with self._names(pod).open("r+" if self._names(pod).exists() else "w") as names:
+            names.write("\n".join(["127.0.0.1 localhost", _line(pod, address), *others, ""]))
+            names.truncate()
 
     def _names(self, pod: Pod) -> pathlib.Path:
         return self._folder / f"hosts-{pod.name}"
@@ -152,6 +161,10 @@ class Pods:
         folder.mkdir(exist_ok=True)
         cookie = {COOKIE: f"pod-{self._unique}-{pod.name}", "TMPDIR": str(folder)}
         return {**clean, **self._real, **pod.variables, **cookie}
+
+
+def _line(pod: Pod, address: str) -> str:
+    return f"{address} {pod.name}.{pod.subdomain} {pod.name}"
 
 
 def need_pods() -> None:

@@ -71,6 +71,11 @@ class SlurmCluster:
             timeout=DEADLINE,
         ).stdout
 
+    def logs(self) -> str:
+        """What the daemons have written last."""
+        files = [self._folder / name for name in ("ctld.log", *(f"ln{each}.log" for each in range(1, self._nodes + 1)))]
+        return "\n".join(f"{file.name}:\n{file.read_text(errors='replace')[-5000:]}" for file in files)
+
     def _start(self) -> None:
         folder = self._folder
         key = folder / "munge.key"

@@ -169,3 +169,21 @@ def test_the_interface_of_an_address(spawn: Spawn, address: str, prefix: int) ->
     launch = spawn(*OWN_NETWORK, "sh", "-ec", f'{make}; ip link set v2 up; exec "$@"', "sh", *program)
     assert launch.wait() == 0, launch.stderr
     assert f"'address': '{address}', 'interface': 'v1'" in launch.stdout, launch.stdout
+
+
+def test_an_interface_that_is_down(spawn: Spawn) -> None:
+    """It keeps its address, at which nobody is reached, and so does one whose other end is not connected."""
+    make = "ip link set lo up" + "".join(
+        f"; ip link add {name}1 type veth peer name {name}2; ip addr add 10.55.{number}.1/24 dev {name}1"
+        for number, name in enumerate(("down", "loose", "up"))
+    )
+    make += "; ip link set loose1 up; ip link set up1 up; ip link set up2 up"
+    need_own_network(make, programs=("ip", "sh"))
+    checkout = str(pathlib.Path(__file__).resolve().parents[2])
+    load = f"import sys; sys.path.insert(0, {checkout!r}); from launcher.environments.addresses import own_networks"
+    program = [sys.executable, "-c", f"{load}; print(own_networks(), own_networks('down1'), own_networks('none'))"]
+    # The kernel tells of a connection a little later.
+    wait = "until ip link show up1 | grep -q 'state UP'; do :; done"
+    launch = spawn(*OWN_NETWORK, "sh", "-ec", f'{make}; {wait}; exec "$@"', "sh", *program)
+    assert launch.wait() == 0, launch.stderr
+    assert launch.stdout == "['10.55.2.1/24'] ['10.55.0.1/24'] []\n", launch.stdout

@@ -140,3 +140,16 @@ def test_variables_that_hosts_do_not_follow(start: Start, tmp_path: pathlib.Path
     (tmp_path / "hosts").write_text("a\nb\n")
     byteps = start("--dry-run", "-WH", str(tmp_path / "hosts"), "--", "true", variables={"BYTEPS_LOCAL_SIZE": "2"})
     assert byteps.wait() == 0 and byteps.stderr == "" and "[worker 1.1]" in byteps.stdout
+
+
+def test_variables_of_one_host(start: Start) -> None:
+    """What is said to be ignored is not in force on this host, either, whose agent is started without ssh."""
+    left = {"DMLC_NODE_HOST": "10.0.0.9", "BYTEPS_HOST_ID": "mine"}
+    show = f"import os; print('has', *(os.environ.get(name) for name in {tuple(left)}))"
+    launch = start("--hosts", "localhost", "--", sys.executable, "-c", show, variables=left)
+    assert launch.wait() == 0, launch.stderr
+    assert "DMLC_NODE_HOST=10.0.0.9 (see DMLC_INTERFACE), BYTEPS_HOST_ID=mine" in launch.stderr
+    assert "has None None\n" in launch.stdout, launch.stdout
+    chosen = ["--env", "DMLC_NODE_HOST", "--env", "BYTEPS_HOST_ID=ours"]
+    launch = start("--hosts", "localhost", *chosen, "--", sys.executable, "-c", show, variables=left)
+    assert launch.wait() == 0 and "has 10.0.0.9 ours\n" in launch.stdout, launch.stdout + launch.stderr

@@ -170,3 +170,11 @@ def test_no_address_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostbyname", unknown)
     with pytest.raises(LaunchError, match=r"node7 has no IPv4 address.* on the interface eth9.*DMLC_INTERFACE"):
         meeting_address([], [["10.0.0.8/24"]], "eth9")
+
+
+def test_no_address_of_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this host's name stands for is none of it."""
+    monkeypatch.setattr(socket, "gethostbyname", lambda _name: "10.9.9.9")
+    with pytest.raises(LaunchError, match=r"host node8: no IPv4 address.*DMLC_INTERFACE"):
+        meeting_address([], [["10.0.0.8/24"]], host="node8")
+    assert meeting_address([], [], host="node8") == "127.0.0.1"

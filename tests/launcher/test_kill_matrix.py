@@ -33,7 +33,7 @@ VICTIMS = (*PARTS, "worker", "server", "coordinator", "network")
 # What the output must say, one of several texts: of a member of the job its role and rank, or what the launcher calls
 # it; of a network its host.
 CAUSES = {
-    "worker": ("worker rank 1 (host", "worker 1.0 (host l", "signal 9", "SIGKILL", "Signal 9", "KILLED BY SIGNAL: 9"),
+    "worker": ('worker rank 1 (host "l', "worker 1.0 (host l"),
     "server": ("server rank 1 (host", "server 1 (host l"),
     "coordinator": ("coordinator (host l", "coordinator 10.231.7.1:"),
     "network": ("rank 1 (host", "host lh2", "host ln2", "Node failure on ln2", "server 10.231.7.2 not responding"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 
 import pytest
+from launching import BPSLAUNCH, Spawn
 
 from launcher.environment import Environment
 from launcher.environments.exchange import Answer
@@ -36,7 +38,19 @@ class Broken:
 @pytest.mark.parametrize("error", [LaunchError("PMI has closed its connection"), BrokenPipeError()])
 def test_a_session_that_is_open_stays_so(error: Exception) -> None:
     exchange = Broken(error)
-    meeting = Meeting(Surroundings("a launcher", 0, 1, "here", exchange), Environment({}))
+    meeting = Meeting(Surroundings("a launcher", 0, 1, "here", exchange), Environment({}), None)
     assert meeting.run(0.0)["DMLC_NUM_WORKER"] == "1"
     meeting.close()
     assert exchange.left
+
+
+def test_a_task_with_the_name_of_a_launcher(spawn: Spawn, real: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Above the meeting are processes of bpslaunch itself, with its command line: they wait for each other in vain."""
+    jobs = []
+    for rank in (0, 1):
+        task = {"SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "2"}
+        task["BYTEPS_RENDEZVOUS_DIR"] = str(tmp_path / "meet")
+        jobs.append(spawn(*BPSLAUNCH, "--", "sh", "-c", "true", "torchrun", variables={**real, **task}))
+    for job in jobs:
+        assert job.wait(60) == 0, job.stderr
+        job.wait_gone()

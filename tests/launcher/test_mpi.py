@@ -5,6 +5,8 @@ Nothing of MPI is linked or imported: the trainers know their launcher by its va
 
 from __future__ import annotations
 
+import ctypes.util
+import glob
 import os
 import pathlib
 import re
@@ -17,6 +19,8 @@ from collections.abc import Iterator
 import pytest
 from launching import BPSLAUNCH, JOINER, Launch, Spawn, needs_package, wait_until
 from ssh_hosts import SshHosts
+
+from launcher.environments import pmix
 
 pytestmark = needs_package
 
@@ -90,6 +94,72 @@ def test_whatever_is_killed_nothing_is_left(spawn: Spawn, tmp_path: pathlib.Path
     wait_until(lambda: not job.processes(), lambda: f"left behind: {job.processes()}", 15)
     for folder in (tmp_path / "tmp").glob("ompi.*"):  # Open MPI's own, when its mpirun is killed.
         shutil.rmtree(folder)
+
+
+# A program that uses MPI itself, as by mpi4py; 0x44000000 is MPICH's MPI_COMM_WORLD.
+BOTH = """\
+import ctypes, sys
+import byteps
+mpi = ctypes.CDLL("libmpich.so.12")
+assert mpi.MPI_Init(None, None) == 0
+byteps.init()
+rank = ctypes.c_int()
+assert mpi.MPI_Comm_rank(0x44000000, ctypes.byref(rank)) == 0 and rank.value == byteps.rank()
+byteps.shutdown()
+assert mpi.MPI_Barrier(0x44000000) == 0 and mpi.MPI_Finalize() == 0
+sys.stdout.write(f"both {rank.value} of 2\\n")
+"""
+
+
+def test_a_program_that_uses_mpi_itself(spawn: Spawn) -> None:
+    """PMI's connection is MPI's: it is not closed under its hands."""
+    mpich = mpirun("mpich")
+    if ctypes.util.find_library("mpich") is None:
+        pytest.skip("libmpich is not here")
+    job = spawn(*mpich, "-n", "2", sys.executable, "-c", BOTH)
+    assert job.wait() == 0, job.stdout + job.stderr
+    assert sorted(re.findall(r"both \d of 2", job.stdout)) == ["both 0 of 2", "both 1 of 2"], job.stdout
+
+
+def test_two_programs_of_one_rank(spawn: Spawn) -> None:
+    program = f"{sys.executable} -c 'import byteps; byteps.init(); byteps.shutdown()'"
+    job = spawn(*mpirun("mpich"), "-n", "2", "sh", "-c", f"{program} && {program}")
+    assert job.wait() != 0
+    assert "one program of each rank can call bps.init()" in job.stdout + job.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_token(spawn: Spawn, kind: str) -> None:
+    """More than PMI keeps of a value."""
+    job = spawn(*mpirun(kind), "-n", "2", *JOINER, "2", variables={"BYTEPS_JOB_TOKEN": "x" * 3000})
+    assert job.wait() == 0, job.stderr
+    assert job.stdout.count("done") == 2, job.stdout
+
+
+def test_open_mpi_without_the_library_of_pmix(spawn: Spawn, tmp_path: pathlib.Path) -> None:
+    """The ranks meet in a folder; mpirun has its library."""
+    openmpi = mpirun("openmpi")
+    libraries = [path for path in pmix._PLACES for path in glob.glob(path)]  # noqa: PTH207
+    hide = "".join(f"mount --bind /dev/null {path} && " for path in libraries)
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "sh", "-c", f"{hide}true"]).returncode != 0:
+        pytest.skip("the library cannot be hidden here")
+    hidden = ["unshare", "--mount", "sh", "-c", f'{hide}exec "$@"', "sh"]
+    folder = tmp_path / "shared"
+    job = spawn(*openmpi, "-n", "2", *hidden, *JOINER, "2", variables={"BYTEPS_RENDEZVOUS_DIR": str(folder)})
+    assert job.wait() == 0, job.stderr
+    assert len(places(job.stdout)) == 2 and job.stdout.count("done") == 2, job.stdout
+    assert folder.exists() and not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("by", ["init", "bpslaunch"])
+@pytest.mark.parametrize("name", ["MV2_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_an_mpi_that_is_not_known(spawn: Spawn, real: dict[str, str], name: str, by: str) -> None:
+    """Its ranks must not each train alone, without a word."""
+    words = [*BPSLAUNCH, "--"] if by == "bpslaunch" else []
+    rank = spawn(*words, *JOINER, "1", variables={**real, name: "4"})
+    assert rank.wait() != 0 and f"{name}=4" in rank.stdout + rank.stderr
+    alone = spawn(*words, *JOINER, "1", variables={**real, name: "4", "BYTEPS_DETECT_LAUNCHER": "0"})
+    assert alone.wait() == 0 and "rank 0 of 1" in alone.stdout, alone.stderr
 
 
 # ---- Several hosts ----

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import pty
 import random
 
 import pytest
 
-from launcher.output import LineSplitter, Printer
+from launcher.output import LineSplitter, OutputFiles, Printer
 
 
 def test_any_cut_gives_the_same_lines() -> None:
@@ -66,3 +67,18 @@ def test_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert written("worker 0", [b"hello"], read, write) == b"\033[36m[worker 0] \033[0mhello\r\n"
     monkeypatch.setenv("NO_COLOR", "1")
     assert written("worker 0", [b"hello"], read, write) == b"[worker 0] hello\r\n"
+
+
+@pytest.mark.parametrize("restarts, kept", [(None, False), ("", False), ("0", False), ("1", True), ("12", True)])
+def test_files_of_a_job_that_was_started_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, restarts: str | None, kept: bool
+) -> None:
+    """Slurm counts the restarts of a requeued job; what the first attempt wrote stays then."""
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    with OutputFiles(str(tmp_path)).open("worker 0", "stdout") as first:
+        first.write(b"first\n")
+    if restarts is not None:
+        monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    with OutputFiles(str(tmp_path)).open("worker 0", "stdout") as second:
+        second.write(b"second\n")
+    assert (tmp_path / "worker0.stdout").read_bytes() == (b"first\n" if kept else b"") + b"second\n"

@@ -8,8 +8,12 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+
+import pytest
 
 from launcher.environments.pmi import PmiStore
+from launcher.failure import LaunchError
 
 # Writes a last line, and aborts at once. Arguments: the descriptor of PMI.
 _RANK = """
@@ -63,3 +67,38 @@ def test_what_was_written_last_is_read_before_the_abort() -> None:
     assert not thread.is_alive(), heard
     assert output == (b"aborted\n", b"") and process.returncode == 0
     assert heard == ["cmd=init pmi_version=1 pmi_subversion=1", "cmd=get_maxes", "cmd=abort exitcode=7"]
+
+
+def store_of(proxy: socket.socket) -> None:
+    """Keeps values as Hydra does: the first 1023 characters of each."""
+    values: dict[str, str] = {}
+    with proxy, proxy.makefile("rw") as lines:
+        for line in lines:
+            asked = dict(word.partition("=")[::2] for word in line.split())
+            if asked["cmd"] == "put":
+                values[asked["key"]] = asked["value"][:1023]
+            value = values.get(asked.get("key", ""), "")
+            lines.write(f"cmd=answer rc=0 kvsname=space value={value}\n")
+            lines.flush()
+
+
+@pytest.mark.parametrize("length", [0, 1, 800, 801, 5000])
+def test_long_values(length: int) -> None:
+    theirs, ours = socket.socketpair()
+    thread = threading.Thread(target=store_of, args=(theirs,))
+    thread.start()
+    store = PmiStore(ours.fileno(), 0, 2)
+    value = "".join(chr(ord("a") + index % 26) for index in range(length))
+    store.put("byteps-own-0", value)
+    assert store.get("byteps-own-0", 0) == value
+    store.close()
+    ours.close()
+    thread.join(60)
+
+
+def test_a_connection_that_is_used_up() -> None:
+    theirs, ours = socket.socketpair()
+    theirs.close()
+    store = PmiStore(ours.detach(), 0, 2)  # which closes it
+    with pytest.raises(LaunchError, match="one program of each rank"):
+        store.fence(time.monotonic() + 10)

@@ -114,6 +114,22 @@ def test_numbers_and_ports_in_an_allocation(salloc: Callable[..., Launch]) -> No
     assert "[worker 1] rank 1 of 2, local 1 of 2" in here.stdout
 
 
+def test_output_of_an_allocation(salloc: Callable[..., Launch], tmp_path: pathlib.Path) -> None:
+    """In front of each line time, origin and host; and each stream in a file here, byte for byte."""
+    words = ["--timestamps", "--host-names", "--output-dir", str(tmp_path / "out")]
+    show = "import os, sys; print('rank', os.environ['DMLC_WORKER_ID'] + '\\r!'); print('wrong', file=sys.stderr)"
+    job = salloc("-N2", "--ntasks-per-node=1", *BPSLAUNCH, *words, "--", sys.executable, "-c", show)
+    assert job.wait() == 0, job.stderr
+    for rank in range(2):
+        origin = rf"^\d{{4}}-\d\d-\d\d [\d:.]{{12}} \[worker {rank}\.0 on ln{rank + 1}\] "
+        assert re.search(f"{origin}!$", job.stdout, re.MULTILINE), job.stdout
+        assert re.search(f"{origin}wrong$", job.stderr, re.MULTILINE), job.stderr
+        assert (tmp_path / "out" / f"worker{rank}.0.stdout").read_bytes() == f"rank {rank}\r!\n".encode()
+        assert (tmp_path / "out" / f"worker{rank}.0.stderr").read_bytes() == b"wrong\n"
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"coordinator.stderr", "server0.stdout", "server1.stderr"} <= names, names
+
+
 def test_check_of_an_allocation(salloc: Callable[..., Launch], slurm: SlurmCluster) -> None:
     check = salloc("-N2", "--ntasks-per-node=1", *BPSLAUNCH, "--check", "--", *TRAINER)
     assert check.wait() == 0, check.stdout + check.stderr
@@ -130,9 +146,52 @@ def test_an_allocation_that_makes_no_sense(spawn: Spawn, slurm: SlurmCluster, re
     for variables, said in (
         ({"SLURM_JOB_NODELIST": "ln[1-"}, "not a list of nodes: ln[1-"),
         ({"SLURM_JOB_NODELIST": "ln[1-2]", "SLURM_TASKS_PER_NODE": "1", "SLURM_NTASKS": "1"}, "has 2 nodes"),
+        ({"SLURM_JOB_NODELIST": "ln[1-2],ln1"}, "SLURM_JOB_NODELIST=ln[1-2],ln1: ln1 is there twice"),
+        (
+            {
+                "SLURM_HET_SIZE": "2",
+                "SLURM_JOB_NODELIST_HET_GROUP_0": "ln1",
+                "SLURM_JOB_NODELIST_HET_GROUP_1": "ln2,ln2",
+            },
+            "SLURM_JOB_NODELIST_HET_GROUP_1=ln2,ln2: ln2 is there twice",
+        ),
     ):
-        job = spawn(*slurm.here, *BPSLAUNCH, "--", "true", variables={**real, "SLURM_JOB_ID": "7", **variables})
+        job = spawn(
+            *slurm.here, *BPSLAUNCH, "--", "echo", "trains", variables={**real, "SLURM_JOB_ID": "7", **variables}
+        )
         assert job.wait() == 2 and said in job.stderr, job.stderr
+        assert "trains" not in job.stdout
+
+
+def test_more_roles_than_an_allocation_has(salloc: Callable[..., Launch]) -> None:
+    words = ["-N2", "--ntasks-per-node=1", *BPSLAUNCH, "--server-tasks", "2", "--", "echo", "trains"]
+    job = salloc(*words)
+    assert job.wait() == 2 and "trains" not in job.stdout
+    assert "--server-tasks 2: the allocation has 2 tasks: none is left for workers" in job.stderr, job.stderr
+
+
+def test_more_servers_than_a_component_has(spawn: Spawn, tmp_path: pathlib.Path) -> None:
+    groups = {f"SLURM_JOB_NODELIST_HET_GROUP_{number}": f"a{number}" for number in range(2)}
+    job = dry_run(spawn, tmp_path, "--servers", "2", SLURM_HET_SIZE="2", **groups)
+    assert job.wait() == 2 and job.stdout == ""
+    assert "--servers 2: the server hosts have places for 1" in job.stderr, job.stderr
+
+
+def test_a_node_that_the_allocation_does_not_have(salloc: Callable[..., Launch]) -> None:
+    """Half of what the variables say is another job's, as where a script has kept those of a larger one."""
+    job = salloc(
+        "-N1",
+        "-n1",
+        "env",
+        "SLURM_JOB_NODELIST=ln[1-2]",
+        "SLURM_TASKS_PER_NODE=1(x2)",
+        *BPSLAUNCH,
+        "--",
+        "echo",
+        "trains",
+    )
+    assert job.wait(90) != 0 and "trains" not in job.stdout
+    assert re.search(r"host ln[12] could not be reached: srun exited", job.stderr), job.stderr
 
 
 def test_a_node_that_slurm_does_not_know(spawn: Spawn, slurm: SlurmCluster, real: dict[str, str]) -> None:
@@ -185,7 +244,14 @@ def test_an_allocation_whose_programs_are_not_here(spawn: Spawn, real: dict[str,
     }
     job = spawn(*BPSLAUNCH, "--", *TRAINER, "1", "10", variables=variables)
     assert job.wait() == 0, job.stderr
-    assert "rank 0 of 1" in job.stdout
+    assert "rank 0 of 1" in job.stdout and job.stderr == ""
+    several = {**variables, "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "8"}
+    job = spawn(*BPSLAUNCH, "--", *TRAINER, "1", "10", variables=several)
+    assert job.wait() == 0 and "rank 0 of 1" in job.stdout, job.stderr
+    said = "bpslaunch: a Slurm allocation (SLURM_JOB_NUM_NODES=2, SLURM_NTASKS=8), but no srun here"
+    assert job.stderr.startswith(said) and job.stderr.count("\n") == 1, job.stderr
+    asked = spawn(*BPSLAUNCH, "--workers", "2", "--", *TRAINER, "1", "10", variables=several)
+    assert asked.wait() == 0 and "rank 1 of 2" in asked.stdout and asked.stderr == "", asked.stderr
 
 
 def test_half_of_an_allocation_is_missing(salloc: Callable[..., Launch], slurm: SlurmCluster) -> None:
@@ -214,6 +280,41 @@ def test_scancel_ends_the_job(salloc: Callable[..., Launch], slurm: SlurmCluster
     slurm.run("scancel", "--user=root")
     assert job.wait(30) != 0
     job.wait_gone(15)
+
+
+# What it hears; it ends by itself once it has heard both.
+HEARS = """\
+import signal
+numbers = (signal.SIGUSR1, signal.SIGUSR2)
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+print("trains", flush=True)
+while (number := signal.sigwait(numbers)) != signal.SIGUSR2:
+    print("warned by", number.name, flush=True)
+print("warned by", number.name, flush=True)
+"""
+
+
+def test_warnings_of_slurm(spawn: Spawn, slurm: SlurmCluster, real: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """To all processes of the steps, and, as with --signal=B:USR2@300, to the batch script alone."""
+    script, output = tmp_path / "script", tmp_path / "output"
+    words = shlex.join([*BPSLAUNCH, "--", sys.executable, "-c", HEARS])
+    script.write_text(f"#!/bin/sh\n#SBATCH -N2 --ntasks-per-node=1\nexec {words}\n")
+    words = ["sbatch", "--parsable", "--wait", "-o", str(output), str(script)]
+    batch = spawn(*slurm.here, *words, variables={**slurm.variables, **real})
+
+    def wait_for(text: str) -> None:
+        wait_until(
+            lambda: output.exists() and output.read_text().count(text) >= 2,
+            lambda: f"{text}: {output.read_text()} {batch.stderr}",
+        )
+
+    wait_for("trains")
+    number = batch.stdout.strip()
+    slurm.run("scancel", "--signal=USR1", number)
+    wait_for("warned by SIGUSR1")
+    slurm.run("scancel", "--signal=USR2", "--batch", number)
+    wait_for("warned by SIGUSR2")
+    assert batch.wait(60) == 0, output.read_text()
 
 
 def test_scancel_ends_tasks(srun: Callable[..., Launch], slurm: SlurmCluster) -> None:
@@ -248,12 +349,29 @@ def test_a_requeued_job_starts_anew(
     wait_until(lambda: said("round 2", 2), lambda: f"no rounds: {output}")
     slurm.run("scontrol", "requeue", number)
 
-    def ended() -> bool:
-        with contextlib.suppress(subprocess.CalledProcessError):  # Slurm lets a requeued job rest for two minutes.
-            slurm.run("scontrol", "update", f"jobid={number}", "starttime=now")
-        return "COMPLETED" in slurm.run("scontrol", "show", "job", number)
+    def all_there_is() -> str:
+        shown = slurm.run("scontrol", "show", "job", number) + slurm.run("scontrol", "show", "nodes")
+        return f"{shown}\n{output.read_text()[-5000:]}\n{slurm.logs()}"
 
-    wait_until(ended, lambda: output.read_text()[-5000:])
+    def is_in(state: str) -> bool:
+        """Whether the job is; one that cannot come to it any more fails the test at once."""
+        shown = slurm.run("scontrol", "show", "job", number)
+        now = re.findall(r"JobState=(\S+) Reason=(\S+)", shown)
+        if now[0][0] in ("FAILED", "NODE_FAIL", "CANCELLED", "TIMEOUT") or "held" in now[0][1].lower():
+            pytest.fail(f"the job is {now}\n{all_there_is()}")
+        return now[0][0] == state
+
+    def soon() -> bool:
+        """Slurm lets a requeued job rest for two minutes. It refuses what it launches in the second in which it has
+        revoked the first attempt's credential."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            slurm.run("scontrol", "update", f"jobid={number}", "starttime=now+3")
+            return True
+        return False
+
+    wait_until(lambda: is_in("PENDING"), lambda: f"the first attempt does not end\n{all_there_is()}")
+    wait_until(soon, lambda: f"no time to start at is accepted\n{all_there_is()}")
+    wait_until(lambda: is_in("COMPLETED"), lambda: f"the job has not come back\n{all_there_is()}")
     assert said("done", 2) and "rank 1 of 2" in output.read_text().rpartition("round")[0]
     slurm.hosts.wait_empty()
 
@@ -280,6 +398,27 @@ def test_what_srun_does_not_see() -> None:
     }
     kept = {"SLURM_JOB_ID": "7", "SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_NODELIST": "a", "SLURM_CPUS_ON_NODE": "4"}
     assert slurm_allocation.of_other_steps({**LEFT, **others, **kept}) == {**LEFT, **others}
+
+
+def test_variables_of_one_host(salloc: Callable[..., Launch]) -> None:
+    """srun hands the variables of the script to every node: what is said to be ignored is not in force there."""
+    left = {"DMLC_NODE_HOST": "10.231.7.254", "BYTEPS_HOST_ID": "mine"}
+    show = f"import os; print('has', *(os.environ.get(name) for name in {tuple(left)}))"
+    words = ["--servers", "0", "--", sys.executable, "-c", show]
+    job = salloc("-N1", "-n1", *BPSLAUNCH, *words, **left)
+    assert job.wait() == 0, job.stderr
+    assert "DMLC_NODE_HOST=10.231.7.254 (see DMLC_INTERFACE), BYTEPS_HOST_ID=mine" in job.stderr, job.stderr
+    assert "has None None\n" in job.stdout, job.stdout
+
+
+def test_a_script_that_exports_nothing(salloc: Callable[..., Launch], spawn: Spawn, tmp_path: pathlib.Path) -> None:
+    """As with sbatch --export=NONE, which is for the variables of the login host, and not for the script's own."""
+    show = [sys.executable, "-c", "import os; print('at', os.environ.get('HOME'), os.environ.get('MINE'))"]
+    job = salloc("-N1", "-n1", *BPSLAUNCH, "--", *show, SLURM_EXPORT_ENV="NONE", MINE="here")
+    assert job.wait() == 0, job.stderr
+    assert re.search(r"at /\S+ here$", job.stdout, re.MULTILINE), job.stdout
+    dry = dry_run(spawn, tmp_path, SLURM_EXPORT_ENV="NONE")
+    assert dry.wait() == 0 and dry.stdout.count(" --export=ALL ") == 2, dry.stdout
 
 
 HERE = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a[1-2]"}
@@ -312,6 +451,13 @@ def test_a_heterogeneous_job_of_three(spawn: Spawn, tmp_path: pathlib.Path) -> N
     job = dry_run(spawn, tmp_path, SLURM_HET_SIZE="3", **groups)
     assert job.wait() == 2 and job.stdout == ""
     assert "the heterogeneous job has 3 components: bpslaunch takes two" in job.stderr
+
+
+def test_a_heterogeneous_job_of_salloc(spawn: Spawn, tmp_path: pathlib.Path) -> None:
+    """Its nodes are those of the first component: without a word there would be no servers on the second."""
+    job = dry_run(spawn, tmp_path, SLURM_HET_SIZE="2")
+    assert job.wait() == 2 and job.stdout == ""
+    assert "SLURM_JOB_NODELIST_HET_GROUP_0 and _1, salloc does not" in job.stderr, job.stderr
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,18 @@ def test_the_arguments_of_byteps(launch: Callable[..., Launch], hosts: SshHosts,
     assert job.wait() == 0, job.stderr
 
 
+@pytest.mark.parametrize("named", ["lh2", "root@10.231.7.2", "[10.231.7.2]"])
+def test_how_the_coordinators_address_is_written(launch: Callable[..., Launch], hosts: SshHosts, named: str) -> None:
+    """A name of ssh's, which no host knows, and what is written around an address."""
+    words = ["--hosts", "lh1,lh2", "--scheduler-ip", named]
+    show = "import os; print('at', os.environ['DMLC_PS_ROOT_URI'])"
+    job = launch(*words, "--", sys.executable, "-c", show)
+    assert job.wait() == 0, job.stderr
+    assert job.stdout.count(f"at {hosts[1].address}\n") == 2, job.stdout
+    check = launch("--check", *words)
+    assert check.wait() == 0, check.stdout
+
+
 def test_the_long_arguments_of_byteps(launch: Callable[..., Launch], tmp_path: pathlib.Path) -> None:
     """In both files the number is a port of ssh."""
     (tmp_path / "workers").write_text("lh1:22\nlh2:22\n")

@@ -222,6 +222,29 @@ def test_a_second_signal_kills_at_once(start: Start, worker: Worker) -> None:
     assert "killing what is left" in launch.stderr
 
 
+def test_a_batch_system_signals_all_of_us(start: Start, worker: Worker) -> None:
+    """Each of bpslaunch's processes gets SIGTERM, and passes it on: the workers have their time all the same."""
+    source = """\
+import signal, time
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+print("ready", flush=True)
+while not told:
+    time.sleep(0.01)
+print("told", flush=True)
+time.sleep(0.5)  # saves the model
+print("saved")
+"""
+    launch = start("--workers", "2", "--", *worker(source))
+    launch.wait_for("ready", 2)
+    launch.process.terminate()
+    launch.wait_for("told", 2)
+    launch.process.terminate()
+    assert launch.wait() == 143
+    assert launch.stdout.count("saved") == 2, launch.stderr
+    assert "killing" not in launch.stderr
+
+
 def test_ctrl_c_at_a_terminal(start: Start, worker: Worker) -> None:
     """The terminal signals a whole process group: workers must not see it, and one message is enough."""
     source = """\

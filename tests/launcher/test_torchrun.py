@@ -14,6 +14,7 @@ import tempfile
 
 import pytest
 from launching import Launch, Spawn, free_port, needs_package, wait_until
+from own_time import OwnTime
 
 JOINER = str(pathlib.Path(__file__).with_name("joiner.py"))
 
@@ -49,10 +50,10 @@ def test_one_worker_is_alone(spawn: Spawn) -> None:
     assert "rank 0 of 1, local 0 of 1, servers 0" in job.stdout
 
 
-def two_agents(spawn: Spawn, *words: str, restarts: int = 0) -> list[Launch]:
+def two_agents(spawn: Spawn, *words: str, restarts: int = 0, **variables: str) -> list[Launch]:
     where = ["--nnodes", "2", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
     meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "test"]
-    return [torchrun(spawn, *where, *meet, JOINER, *words) for _ in range(2)]
+    return [torchrun(spawn, *where, *meet, JOINER, *words, **variables) for _ in range(2)]
 
 
 def test_two_agents_are_two_hosts(spawn: Spawn) -> None:
@@ -118,6 +119,30 @@ def test_whatever_is_killed_nothing_is_left(spawn: Spawn, victim: str) -> None:
     os.kill(pid, signal.SIGKILL)
     assert job.wait(30) != 0
     wait_until(lambda: not job.processes(), lambda: f"left behind: {job.processes()}", 15)
+
+
+def test_an_agent_without_a_server_is_killed(spawn: Spawn) -> None:
+    """Its workers end, also one that is somewhere in the user's code, and the other agent's by their errors."""
+    jobs = two_agents(spawn, "0", "--stuck", "3", DMLC_NUM_SERVER="1")
+    wait_until(lambda: sum(job.stdout.count("round 0") for job in jobs) == 4, lambda: output(jobs))
+    (alone,) = (job for job in jobs if not any("byteps_server" in words for words in job.processes().values()))
+    alone.wait_for("stuck")
+    clock = OwnTime(lambda: [pid for job in jobs for pid in job.processes()])
+    os.kill(alone.process.pid, signal.SIGKILL)
+    clock.wait_until(
+        lambda: not any(job.process.poll() is None or job.processes() for job in jobs),
+        15.0,
+        lambda: f"left behind: {[job.processes() for job in jobs]}\n{output(jobs)}",
+    )
+    assert all(job.wait() != 0 for job in jobs)
+    members = r"worker rank 2 \(host \S+, pid \d+\) and worker rank 3 \(host \S+, pid \d+\)"
+    assert re.search(f"what has started {members} is gone: ending them", alone.stderr), alone.stderr
+    (other,) = (job for job in jobs if job is not alone)
+    assert re.search(r"worker rank [23] \(host", other.stderr), other.stderr
+
+
+def output(jobs: list[Launch]) -> str:
+    return "\n".join(job.stdout + job.stderr for job in jobs)
 
 
 def test_it_can_be_switched_off(spawn: Spawn) -> None:

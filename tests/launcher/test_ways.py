@@ -77,6 +77,15 @@ def test_an_option_that_counts(variables: dict[str, str], way: str, option: list
     assert found is (Way.WORKERS if way == "worker" else Way[way.upper()])
 
 
+def test_variables_of_programs_of_torch_are_no_launchers(variables: dict[str, str]) -> None:
+    """A shell in which they are left over starts a job of its own; what torchrun has started is one of its tasks."""
+    left = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    arguments = parse_arguments(["--", "true"])
+    assert way_of(arguments, Environment({**variables, **left})) == (Way.JOB, None)
+    torchrun = {**left, "TORCHELASTIC_RUN_ID": "a", "GROUP_RANK": "0"}
+    assert way_of(arguments, Environment({**variables, **torchrun}))[0] is Way.TASK
+
+
 def test_the_error_says_where_it_belongs(start: Start) -> None:
     launch = start("--ssh-port", "22", "--", "echo", "trains")
     assert launch.wait() == 2 and launch.stdout == ""
