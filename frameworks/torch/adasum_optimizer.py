@@ -9,6 +9,7 @@ from typing import Any
 from byteps import _native
 from byteps.reduce_op import Adasum
 from byteps.torch.base_optimizer import BaseOptimizer
+from byteps.torch.compression import is_built_in
 from byteps.torch.handle import wait_all
 from byteps.torch.process_set import ProcessSet
 from byteps.torch.reducer import Reducer
@@ -30,6 +31,9 @@ class PassCounter(Reducer):
     def gradient_ready(self, parameter: torch.Tensor) -> None:
         """Called by autograd when a parameter's gradient has been accumulated."""
         self._count_pass(parameter)
+        gradient = parameter.grad
+        if self._sparse_as_dense and gradient is not None and gradient.layout is torch.sparse_coo:
+            parameter.grad = gradient.to_dense()
 
 
 def _wait_or_give_up(handles: Sequence[Any]) -> None:
@@ -119,8 +123,10 @@ class AdasumOptimizer(BaseOptimizer):
             raise
         _wait_or_give_up(handles)
         for change, (sent, context) in zip(changes, compressed):
-            if sent is not change:
-                change.copy_(reducer.compression.decompress(sent, context))
+            if sent is not change or not is_built_in(reducer.compression):
+                result = reducer.compression.decompress(sent, context)
+                if result is not change:
+                    change.copy_(result)
 
     def _part(self, tensor: torch.Tensor, name: str, priority: int) -> Part:
         named = operation_name("adasum", name, self._process_set)

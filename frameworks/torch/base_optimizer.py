@@ -20,6 +20,19 @@ def check_passes(passes: int) -> None:
         raise ValueError(f"backward_passes_per_step is {passes!r}; it must be a positive integer")
 
 
+# What a DistributedOptimizer has in common with the optimizer that it was made from.
+_SHARED = ("param_groups", "state")
+
+
+def _take(mine: Any, loaded: Any) -> None:
+    """Gives options or state, which others have too, what was loaded."""
+    pairs = zip(mine, loaded) if isinstance(mine, list) else [(mine, loaded)]
+    for kept, new in pairs:
+        if kept is not new:
+            kept.clear()
+            kept.update(new)
+
+
 class BaseOptimizer(torch.optim.Optimizer):
     """What a DistributedOptimizer adds to the optimizer's own class, whose methods come after these.
 
@@ -196,4 +209,20 @@ class BaseOptimizer(torch.optim.Optimizer):
             self.synchronize()
         self._reducer.reset()
         self._synchronized = False
+        own = vars(self)
+        before = {name: own.get(name) for name in _SHARED}
+        self._loaded = {}
         super().load_state_dict(state_dict)
+        # The optimizer that this one was made from has the same options and state; a learning-rate scheduler made for
+        # it changes them. Where PyTorch has replaced them here, both have the new ones. What a class of the user's has
+        # replaced is its own affair: it may share it with an optimizer inside of it.
+        for name, loaded in self._loaded.items():
+            if loaded is own.get(name) and loaded is not before[name] and before[name] is not None:
+                _take(before[name], loaded)
+                own[name] = before[name]
+        self._loaded = {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # torch.optim.Optimizer.load_state_dict() ends with this call.
+        self._loaded = {name: vars(self)[name] for name in _SHARED if name in state and name in vars(self)}

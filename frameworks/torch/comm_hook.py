@@ -14,10 +14,10 @@ from byteps.asynchronous import refuse_asynchronous
 from byteps.reduce_op import Average
 from byteps.session import current_session
 from byteps.torch import device_streams
-from byteps.torch.completions import when_done
-from byteps.torch.compression import Compression, Compressor, check_compression
+from byteps.torch.compression import Compression, Compressor, check_compression, is_built_in
+from byteps.torch.operation_future import operation_future
 from byteps.torch.ops import push_pull_async_into
-from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set, known_process_set
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -57,13 +57,15 @@ def comm_hook(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     Raises:
         TypeError: `state` is something else.
         UnimplementedError: the job trains asynchronously.
-        BytePSError: before init(), or what is in flight already. What goes wrong later, the backward pass raises.
+        BytePSError: before init(), or what is in flight already. What goes wrong later, the backward pass raises, at
+            its end; the gradients are unspecified then.
     """
     refuse_asynchronous("byteps.torch.comm_hook")
     compression: type[Compressor] = Compression.none
     process_set = global_process_set
     if isinstance(state, CommHookState):
-        compression, process_set = state.compression, state.process_set
+        # A copy of the state has a set of its own.
+        compression, process_set = state.compression, known_process_set(state.process_set)
     elif isinstance(getattr(state, "process_set", None), ProcessSet):
         process_set = state.process_set
     elif state is not None and not (callable(getattr(state, "size", None)) and state.size() == _job_size()):
@@ -82,24 +84,17 @@ def comm_hook(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         op=Average,
         process_set=process_set,
     )
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
-    def done(output: torch.Tensor | None, error: BaseException | None) -> None:
-        if error is None and output is not buffer:
-            assert output is not None
+    def averaged(output: torch.Tensor) -> torch.Tensor:
+        if output is not buffer or not is_built_in(compression):
             gpu = device_streams.STREAMS.gpu(buffer)
-            try:
-                with device_streams.done_on_host(() if gpu is None else (gpu,)):
-                    buffer.copy_(compression.decompress(output, context))
-            except Exception as raised:  # what the backward pass waits for must come
-                error = raised
-        if error is not None:
-            future.set_exception(error)  # type: ignore[arg-type]
-        else:
-            future.set_result(buffer)
+            with device_streams.done_on_host(() if gpu is None else (gpu,)):
+                result = compression.decompress(output, context)
+                if result is not buffer:
+                    buffer.copy_(result)
+        return buffer
 
-    when_done(handle, done)
-    return future
+    return operation_future(handle, averaged, buffer)
 
 
 # DDP looks at these, and wants types in place of their names.

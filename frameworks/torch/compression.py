@@ -13,6 +13,7 @@ __all__ = [
     "FP16Compressor",
     "NoneCompressor",
     "check_compression",
+    "is_built_in",
 ]
 
 
@@ -43,3 +44,8 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+
+
+def is_built_in(compression: type[Compressor]) -> bool:
+    """Whether it is one of Compression's: where such a one sends a tensor itself, there is nothing to decompress."""
+    return compression in (NoneCompressor, FP16Compressor, BF16Compressor)

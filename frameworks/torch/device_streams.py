@@ -19,12 +19,27 @@ from byteps.torch.cuda_driver import new_stream
 import torch
 
 
+class Mark:
+    """An event that was recorded in a stream, for whoever holds this; then it is the next mark's. (A stream that waits
+    for it waits for what was recorded when it was told to.)"""
+
+    __slots__ = ("_free", "event")
+
+    def __init__(self, event: Any, free: list[Any]) -> None:
+        self.event = event
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free.append(self.event)
+
+
 class DeviceStreams:
     """PyTorch's CUDA. Threads: any; "current" is what is current on the calling thread, such as autograd's."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._private: dict[tuple[str, int], Any] = {}
+        self._events: dict[int, list[Any]] = {}  # by GPU: those that no mark holds
 
     def is_device(self, tensor: torch.Tensor) -> bool:
         """Whether the library takes the tensor's memory with a stream. Memory of ROCm goes through the host."""
@@ -112,15 +127,30 @@ class DeviceStreams:
         """What holds the tensor's memory, also if the caller gives the tensor other memory meanwhile."""
         return tensor.untyped_storage()
 
-    def mark(self, index: int) -> Any:
+    def mark(self, index: int) -> Mark:
         """What the current stream of a GPU holds now, for wait_for()."""
-        mark = torch.cuda.Event()
-        mark.record(torch.cuda.current_stream(index))
+        free = self._events.setdefault(index, [])
+        # Marks end at any time, in any thread.
+        try:
+            event = free.pop()
+        except IndexError:
+            event = self.new_event(index)
+        mark = Mark(event, free)
+        self.record(event, index)
         return mark
 
-    def wait_for(self, mark: Any, index: int) -> None:
+    def new_event(self, index: int) -> Any:
+        """One of a GPU, for record()."""
+        del index  # it becomes that of the stream it is recorded in
+        return torch.cuda.Event()
+
+    def record(self, event: Any, index: int) -> None:
+        """In the current stream of a GPU."""
+        event.record(torch.cuda.current_stream(index))
+
+    def wait_for(self, mark: Mark, index: int) -> None:
         """The current stream of a GPU goes on behind what was marked."""
-        torch.cuda.current_stream(index).wait_event(mark)
+        torch.cuda.current_stream(index).wait_event(mark.event)
 
     def current(self, index: int) -> int:
         """The handle of the current stream of a GPU."""

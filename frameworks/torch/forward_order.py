@@ -98,7 +98,7 @@ class ForwardOrder:
 
     def _certain(self) -> dict[torch.Tensor, _Place]:
         """The parameters of modules that called no other, in the order of use."""
-        called = self._called
+        called = set(self._called)  # another thread's forward pass may call modules meanwhile
         leaves = {
             module for module in called if not any(other in called for other in module.modules() if other is not module)
         }

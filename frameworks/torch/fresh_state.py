@@ -66,6 +66,13 @@ def _rewind(optimizer: torch.optim.Optimizer) -> None:
                 state["momentum_buffer"] = None
 
 
+def _make_sparse(parameters: Iterable[torch.Tensor], sparse: set[torch.Tensor]) -> None:
+    """Gives those of them that are in `sparse` sparse gradients, of the same values."""
+    for parameter in parameters:
+        if parameter in sparse and parameter.grad is not None and not parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_sparse(1)
+
+
 def make_fresh_state(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None = None) -> None:
     """Gives an optimizer without state the one that its first step begins with, and every parameter that wants one a
     gradient of zero. Does nothing to an optimizer that has state.
@@ -73,22 +80,31 @@ def make_fresh_state(optimizer: torch.optim.Optimizer, model: torch.nn.Module | 
     Args:
         optimizer: a torch.optim.Optimizer. Of the classes of torch.optim the state is exact. Of others it is what a
             step of zeros leaves, in which a count of steps may stand at 1.
-        model: whose embeddings with sparse gradients get sparse ones; such optimizers accept no others.
+        model: whose embeddings with sparse gradients get sparse ones, unless a DistributedOptimizer has them dense
+            (`sparse_as_dense`).
     """
     if optimizer.state_dict()["state"]:
         return
-    sparse = _sparse_parameters(model)
+    sparse = set() if getattr(optimizer, "sparse_as_dense", False) else _sparse_parameters(model)
     wanted = [parameter for parameter in _parameters(optimizer) if parameter.requires_grad]
     values = [parameter.detach().clone() for parameter in wanted]
     for parameter in wanted:
-        zeros = torch.zeros_like(parameter, requires_grad=False)
-        parameter.grad = zeros.to_sparse(1) if parameter in sparse else zeros
+        parameter.grad = torch.zeros_like(parameter, requires_grad=False)
     own = next((cls for cls in type(optimizer).__mro__ if cls.__module__.startswith("torch.optim")), None)
     known = own is not None and own is not torch.optim.Optimizer
     # A DistributedOptimizer's own step would wait for the other ranks.
     step = getattr(optimizer, "own_step", optimizer.step)
     with _without(optimizer.param_groups, ["weight_decay"] if known else []):
-        step()
+        try:
+            # Dense ones also for embeddings: a state made of sparse ones may be sparse, which cannot be broadcast.
+            step()
+        except Exception:
+            if not sparse.intersection(wanted):
+                raise
+            optimizer.state.clear()
+            _make_sparse(wanted, sparse)
+            step()
+        _make_sparse(wanted, sparse)
     with torch.no_grad():
         for parameter, value in zip(wanted, values):
             parameter.copy_(value)

@@ -116,6 +116,30 @@ def _put_in(value: Any, tensors: list[torch.Tensor]) -> Any:
     return value
 
 
+def _keep_dtypes(optimizer: torch.optim.Optimizer, state: Any) -> None:
+    """Gives back their dtypes to the tensors of a state that was loaded: torch.optim.Optimizer makes them those of the
+    parameters (float32 moments of bfloat16 parameters, say), which the root, who loads nothing, does not."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = [number for group in state["param_groups"] for number in group["params"]]
+    loaded = getattr(optimizer, "state", {})  # a wrapper may have none
+    for parameter, number in zip(parameters, numbers):
+        if number in state["state"] and parameter in loaded:
+            loaded[parameter] = _with_dtypes(loaded[parameter], state["state"][number])
+
+
+def _with_dtypes(loaded: Any, sent: Any) -> Any:
+    """What was loaded, with the tensors of what was sent wherever the dtypes differ."""
+    if isinstance(loaded, torch.Tensor) and isinstance(sent, torch.Tensor):
+        return loaded if loaded.dtype == sent.dtype else sent.to(loaded.device)
+    if isinstance(loaded, dict) and isinstance(sent, dict):
+        for key, value in sent.items():
+            if key in loaded:
+                loaded[key] = _with_dtypes(loaded[key], value)
+    elif isinstance(loaded, (list, tuple)) and isinstance(sent, (list, tuple)) and len(loaded) == len(sent):
+        return type(loaded)(map(_with_dtypes, loaded, sent))
+    return loaded
+
+
 def _state_to_send(
     optimizer: torch.optim.Optimizer, model: torch.nn.Module | None, tensors: list[torch.Tensor], is_root: bool
 ) -> Any:
@@ -204,3 +228,4 @@ def broadcast_optimizer_state(
     )
     if state is not None:
         optimizer.load_state_dict(state)
+        _keep_dtypes(optimizer, state)

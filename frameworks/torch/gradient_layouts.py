@@ -2,10 +2,12 @@
 
 A rank whose backward pass did not reach an embedding cannot see that the others have sparse gradients for it. So at the
 end of the first backward pass all ranks say what they have, once: a parameter is sparse from then on if it was so on
-some rank and dense on none. Until then sparse gradients wait. Later ones that are otherwise are converted.
+some rank and dense on none. Until then sparse gradients wait. Later ones that are otherwise are converted. A matrix
+that no rank has reached may be an embedding that is used later: it counts as dense in this step, and is asked for again
+in the next.
 
 What is said is sent as soon as every parameter has a gradient, so that ranks may call step() of several optimizers in
-different orders; where gradients are missing or sparse, the first step() of each is to be called in one order.
+different orders; where gradients are missing or sparse, step() of each is to be called in one order.
 """
 
 from __future__ import annotations
@@ -36,18 +38,21 @@ def empty_sparse(parameter: torch.Tensor) -> torch.Tensor:
 
 
 class GradientLayouts:
-    """What is known. `enabled`: False: all are dense, and nothing is sent."""
+    """What is known. `enabled`: False: all are dense, and nothing is sent. `only_sparse`: else, all are sparse."""
 
-    def __init__(self, process_set: ProcessSet, enabled: bool) -> None:
+    def __init__(self, process_set: ProcessSet, enabled: bool, only_sparse: bool = False) -> None:
         self._process_set = process_set
         self._enabled = enabled
+        self._only_sparse = only_sparse
         self._is_sparse: dict[torch.Tensor, bool] = {}
         self._asked: list[torch.Tensor] = []
         self._answer: Handle | CollectiveHandle[torch.Tensor] | None = None
 
     def is_sparse(self, parameter: torch.Tensor) -> bool | None:
         """None: not known yet."""
-        return self._is_sparse.get(parameter) if self._enabled else False
+        if not self._enabled:
+            return False
+        return True if self._only_sparse else self._is_sparse.get(parameter)
 
     def ask(self, parameters: Iterable[torch.Tensor], names: Mapping[torch.Tensor, str]) -> None:
         """Starts to find out what is not known yet, unless that is on its way. All ranks call it with the same
@@ -75,5 +80,6 @@ class GradientLayouts:
             raise
         self._answer = None  # not behind a KeyboardInterrupt: it is still to come
         for parameter, (sparse, dense) in zip(self._asked, found):
-            self._is_sparse[parameter] = sparse > 0 and dense == 0
+            if sparse + dense > 0 or parameter.dim() != 2:  # the weight of an embedding is a matrix
+                self._is_sparse[parameter] = sparse > 0 and dense == 0
         self._asked = []

@@ -120,7 +120,8 @@ class GradientNames:
         process_set: ProcessSet = global_process_set,
     ) -> None:
         """Raises ValueError."""
-        self.unnamed = f"Gradient.noname.{current_session().number('DistributedOptimizer')}"
+        number = current_session().number("DistributedOptimizer", process_set.key())
+        self.unnamed = f"Gradient.noname.{number}"
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if named_parameters is None:
             self.gradients = [(f"{self.unnamed}.{index}", parameter) for index, parameter in enumerate(parameters)]

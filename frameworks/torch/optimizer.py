@@ -64,9 +64,9 @@ def DistributedOptimizer(
     - Call optimizer.zero_grad(); model.zero_grad() waits for everything.
     - The learning rate and other options are those at the time of step(); a scheduler may change them at once.
     - It is for optimizers that update each parameter by its own gradient and state: nearly all but torch.optim.LBFGS,
-      which is refused. One whose step() changes param_groups, or uses parameters that it keeps elsewhere, is refused
-      when that shows, in the first steps. One that computes something over all gradients it is given (a global norm)
-      cannot be recognised: it is not for this.
+      which is refused, and so is one that a trial with two small parameters shows to compute something over all
+      gradients (a global norm). One whose step() changes param_groups, or uses parameters that it keeps elsewhere, is
+      refused when that shows, in the first steps.
     - The first step waits as without it, and so does one with a closure, inside skip_synchronize(), or of an optimizer
       with step hooks. To clip, and with torch.amp.GradScaler: synchronize(), then step inside skip_synchronize().
     - Code that reads the memory of a parameter around PyTorch's functions, or through a tensor that has shared it since
@@ -130,7 +130,8 @@ def DistributedOptimizer(
             a number nor lists of parameters, or has one twice; `gradient_predivide_factor` is not positive, or given
             without op=Average; overlap_forward with op=Adasum; the optimizer is torch.optim.LBFGS, which decides by
             each rank's own loss; overlap_forward with an optimizer that it is not for, or a model of other parameters.
-        NotImplementedError: in backward(), a sparse gradient with an op that is neither Average nor Sum.
+        NotImplementedError: in backward(), a sparse gradient with an op that is neither Average nor Sum (nor Adasum,
+            which sends no gradients).
         RuntimeError: in step(), if a gradient was changed since backward() without synchronize().
         TypeError: `optimizer`, `compression` or `overlap_forward` is something else; or the optimizer is one of these
             already.
@@ -166,6 +167,7 @@ def DistributedOptimizer(
             op,
             compression=compression is not Compression.none,
             groups=bool(groups),
+            gradient_predivide_factor=predivide_factor != 1.0,
             process_set=process_set is not global_process_set,
             overlap_forward=overlap_forward is not None,
         )
@@ -180,6 +182,7 @@ def DistributedOptimizer(
         joined,
         sparse_as_dense,
         process_set,
+        only_sparse=isinstance(optimizer, torch.optim.SparseAdam),
     )
     shown = {
         "backward_passes_per_step": backward_passes_per_step,

@@ -27,6 +27,7 @@ from byteps.torch import device_streams
 from byteps.torch.base_optimizer import BaseOptimizer
 from byteps.torch.device_streams import check_not_capturing
 from byteps.torch.held_parameter import can_hold, hold, release
+from byteps.torch.independent_updates import check_independent
 from byteps.torch.reducer import InFlight
 
 import torch
@@ -52,6 +53,7 @@ def check_overlap(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> N
     ours = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     if ours.isdisjoint(model.parameters()):
         raise ValueError("overlap_forward has none of the optimizer's parameters; give the model that they belong to")
+    check_independent(optimizer, _REFUSAL)
 
 
 def _frozen(value: Any) -> Any:
@@ -311,6 +313,22 @@ class OverlappedOptimizer(BaseOptimizer):
             self.finish_step()
         finally:
             super().synchronize()
+
+    def forget_gradients(self) -> None:
+        """Gives up the gradients that are on their way, after an error; the next backward pass begins anew. Parameters
+        that the last step() was still to update keep their values, except where the gradient is home already."""
+        with self._overlap.lock:
+            pending = self._reducer.pending
+            for item in pending.values():
+                item.handle.cancel()
+            with contextlib.suppress(Exception):  # of the step that is given up
+                self.finish_step()
+            for parameter, item in list(pending.items()):  # the optimizer's own step has failed
+                self._wait(item)
+                release(parameter)
+                del pending[parameter]
+            self._overlap.zero.clear()
+        super().forget_gradients()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the optimizer's own. Gradients of parameters that are still to be updated become zero, or None, after

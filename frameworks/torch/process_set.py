@@ -8,6 +8,7 @@ from byteps.process_set import (
     add_process_set,
     check_process_set,
     global_process_set,
+    known_process_set,
     remove_process_set,
     take_process_sets,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "barrier",
     "check_process_set",
     "global_process_set",
+    "known_process_set",
     "remove_process_set",
     "take_process_sets",
 ]

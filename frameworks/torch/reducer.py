@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from byteps.reduce_op import ReduceOp
-from byteps.torch.compression import Compressor
+from byteps.torch.compression import Compressor, is_built_in
 from byteps.torch.forward_order import ForwardOrder
 from byteps.torch.gradient_buffers import GradientBuffers
 from byteps.torch.gradient_groups import GradientGroups
@@ -66,10 +66,13 @@ class InFlight:
         """Call after the handle was synchronized; again it does nothing."""
         if self._finished:
             return
+        gradient = self.gradient
         if self.received is not self.sent:
-            self.parameter.grad = self.received
-        elif self.sent is not self.gradient:
-            self.gradient.detach().copy_(compression.decompress(self.sent, self.context))
+            gradient = self.parameter.grad = self.received
+        if self.sent is not self.gradient or not is_built_in(compression):
+            result = compression.decompress(self.received, self.context)
+            if result is not gradient:
+                gradient.detach().copy_(result)
         if self._factor != 1.0 and self.parameter.grad is not None:
             self.parameter.grad.detach().mul_(self._factor)
         self._finished = True
@@ -103,10 +106,11 @@ class Reducer:
         groups: Iterable[Sequence[torch.Tensor]] = (),
         sparse_as_dense: bool = False,
         process_set: ProcessSet = global_process_set,
+        only_sparse: bool = False,
     ) -> None:
         """`predivide_factor`: gradients are divided by it before they are sent, sums multiplied by it. `groups`: of
         parameters whose gradients are sent together. `sparse_as_dense`: sparse gradients are made dense. `process_set`:
-        the ranks that take part."""
+        the ranks that take part. `only_sparse`: the optimizer takes no dense gradients."""
         self.compression = compression
         self.op = op
         self.backward_passes_per_step = backward_passes_per_step
@@ -114,7 +118,8 @@ class Reducer:
         self._predivide_factor = predivide_factor
         self._groups = GradientGroups(groups)
         self._process_set = process_set
-        self._layouts = GradientLayouts(process_set, enabled=not sparse_as_dense)
+        self._sparse_as_dense = sparse_as_dense
+        self._layouts = GradientLayouts(process_set, enabled=not sparse_as_dense, only_sparse=only_sparse)
         self._layouts_known = False
         self._waiting: set[torch.Tensor] = set()  # sparse gradients, until it is known what the other ranks have
         self.names: dict[torch.Tensor, str] = {}
@@ -148,8 +153,8 @@ class Reducer:
         """Sees the gradients of a parameter from now on."""
         self._layouts_known = False
         self._passes_left[parameter] = self.backward_passes_per_step
-        sent, _ = self.compression.compress(torch.empty(0, dtype=parameter.dtype))
-        if self._process_set is global_process_set:
+        if self._process_set is global_process_set and is_built_in(self.compression):
+            sent, _ = self.compression.compress(torch.empty(0, dtype=parameter.dtype))
             declare(self.names[parameter], torch.empty(parameter.shape, dtype=sent.dtype, device="meta"))
         self._hook(parameter)
 
@@ -262,8 +267,9 @@ class Reducer:
                 parameter.grad = empty_sparse(parameter)
             return True
         if parameter.grad.layout is torch.sparse_coo:
-            if is_sparse is None:
+            if is_sparse is not False:
                 check_sparse_op(self.op)
+            if is_sparse is None:
                 return False
             if not is_sparse:
                 parameter.grad = parameter.grad.to_dense()

@@ -76,9 +76,10 @@ def start_push_pull(
     name: str | None,
     priority: int,
     after: After | None = None,
+    timeout: float | None = None,
 ) -> Handle | CollectiveHandle[torch.Tensor]:
     """Reduces `tensor` over all ranks into `output`, which is `tensor` itself or memory of its own. `after`: what is
-    then done to the output, in place."""
+    then done to the output, in place. `timeout`: seconds, of the whole operation; None: BYTEPS_OP_TIMEOUT."""
     session = current_session()
     code = dtype_code(tensor.dtype)
     name = numbered_name(session, "push_pull", name)
@@ -92,7 +93,7 @@ def start_push_pull(
                 global_process_set,
                 priority,
                 after=after,
-                options={"op": op},
+                options={"op": op, "timeout": timeout},
             )
         )
     if device_streams.STREAMS.is_device(tensor):
@@ -106,12 +107,15 @@ def start_push_pull(
             op,
             part.held,
             priority_number(priority),
+            timeout,
             place=part.place,
         )
         return Handle(request, name, output, part.staged, after, part)
     read, written, held, staged = _buffers(tensor, output)
     # By position, which takes half the time of names.
-    request = session.native.push_pull(name, code, tensor.shape, read, written, op, held, priority_number(priority))
+    request = session.native.push_pull(
+        name, code, tensor.shape, read, written, op, held, priority_number(priority), timeout
+    )
     return Handle(request, name, output, staged, after)
 
 
@@ -123,14 +127,15 @@ def start_broadcast(
     process_set: ProcessSet,
     priority: int,
     after: After | None = None,
+    timeout: float | None = None,
 ) -> Handle | CollectiveHandle[torch.Tensor]:
-    """Copies the root's `tensor` into every rank's `output`. `after`: what is then called with the output."""
+    """Copies the root's `tensor` into every rank's `output`. `after`: what is then called with the output. `timeout`:
+    seconds, of the whole operation; None: BYTEPS_OP_TIMEOUT."""
     session = current_session()
     if process_set.native() is not None:
+        options = {"root": root_rank, "timeout": timeout}
         return start_part(
-            into_output(
-                _native.BROADCAST, tensor, output, name, process_set, priority, after=after, options={"root": root_rank}
-            )
+            into_output(_native.BROADCAST, tensor, output, name, process_set, priority, after=after, options=options)
         )
     code = dtype_code(tensor.dtype)
     if device_streams.STREAMS.is_device(tensor):
@@ -144,13 +149,14 @@ def start_broadcast(
             root_rank,
             part.held,
             priority_number(priority),
+            timeout,
             place=part.place,
         )
         return Handle(request, name, output, part.staged, after, part)
     # Read on the root alone, but in-place operation shares the buffer, and it is written anyway elsewhere.
     read, written, held, staged = _buffers(tensor, output)
     request = session.native.broadcast(
-        name, code, tensor.shape, read, written, root_rank, held, priority_number(priority)
+        name, code, tensor.shape, read, written, root_rank, held, priority_number(priority), timeout
     )
     return Handle(request, name, output, staged, after)
 
@@ -218,7 +224,7 @@ def into_output(
 
     Args:
         after: what is then done to the output, in place.
-        options: more arguments of the collective: op, root, splits, scale, peer, tag.
+        options: more arguments of the collective: op, root, splits, scale, peer, tag, timeout.
     """
     device: DeviceInput | DevicePart | None = None
     read: int

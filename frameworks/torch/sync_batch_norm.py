@@ -8,7 +8,7 @@ from byteps.reduce_op import Sum
 from byteps.session import current_session
 from byteps.torch.allgather import allgather_async
 from byteps.torch.allreduce import allreduce_
-from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
+from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set, known_process_set
 from byteps.torch.submission import operation_name
 from byteps.torch.wire_buffer import check_dense
 
@@ -118,11 +118,12 @@ class SyncBatchNorm(_BatchNorm):
         if not batch:
             return self._alone(input, batch)
         current_session()  # before init() it must not pass for one that is alone
-        if (check_process_set(self.process_set).size() or 1) == 1:
+        process_set = known_process_set(self.process_set)  # a copy of the module has one of its own
+        if (check_process_set(process_set).size() or 1) == 1:
             return self._alone(input, batch)
         check_dense(input)
-        name = operation_name("sync_batch_norm", None, self.process_set)
-        result, mean, variance, total = _Normalize.apply(input, self.eps, name, self.process_set)
+        name = operation_name("sync_batch_norm", None, process_set)
+        result, mean, variance, total = _Normalize.apply(input, self.eps, name, process_set)
         if self.training and self.track_running_stats:
             self._track(mean, variance * total / (total - 1))
         if self.weight is not None:

@@ -10,6 +10,9 @@ staged, too, and copying from and to the device waits for it.
 from byteps.torch.dtypes import dtype_code
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+_ORDINARY = (torch.Tensor, torch.nn.Parameter)
 
 
 def check_layout(tensor: torch.Tensor) -> None:
@@ -30,6 +33,11 @@ def check_dense(tensor: torch.Tensor) -> None:
     dtype_code(tensor.dtype)
     if tensor.is_meta:
         raise ValueError('the tensor is on the device "meta": it has no values that could be sent')
+    if type(tensor) not in _ORDINARY and is_traceable_wrapper_subclass(tensor):
+        raise ValueError(
+            f"a {type(tensor).__name__} has no memory of its own, but tensors within it; give one of them (to_local() "
+            "of a DTensor)"
+        )
 
 
 def check_writable(tensor: torch.Tensor) -> None:

@@ -34,6 +34,8 @@ _NUMPY_NAMES = {
     _native.COMPLEX128: "complex128",
     _native.BOOL: "bool",
 }
+# What NumPy calls the types that can be sent.
+DTYPES = (*_NUMPY_NAMES.values(), "bfloat16")
 
 
 def numpy_dtype(given: Any, memory: _native.Array) -> Any:

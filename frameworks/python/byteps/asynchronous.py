@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,7 +62,7 @@ class Beginning:
         """Has the servers get what they lack of these parameters.
 
         Args:
-            names: the same on all ranks.
+            names: the same on all ranks, in the same order.
             values: of the parameters with these indices; nothing is sent yet.
             add: sends those, and returns when the servers have them.
             wait: for all ranks, by a name.
@@ -73,10 +74,14 @@ class Beginning:
         if self._session is not current_session():  # servers of another job have nothing of ours
             self._session = current_session()
             self._tried, self._added, self._begun = set(), set(), set()
-            self.prefix = f"AsyncParam.{self._session.number('AsyncParam')}."
+            self.prefix = ""
         fresh = [name for name in names if name not in self._begun]
         if not fresh:
             return
+        if not self.prefix:
+            # By what the optimizer has, not by when it begins: one rank may take the first step of another one first.
+            own = f"AsyncParam.{zlib.crc32(names[0].encode()):08x}"
+            self.prefix = f"{own}.{self._session.number(own)}."
         missing = [index for index, name in enumerate(names) if name in fresh and name not in self._added]
         lost = [names[index] for index in missing if names[index] in self._tried]
         if lost:

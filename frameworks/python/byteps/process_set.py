@@ -254,6 +254,8 @@ def process_set_by_id(process_set_id: int) -> ProcessSet:
 
 def known_process_set(process_set: ProcessSet) -> ProcessSet:
     """Of a set that came by pickle: the one of the same ranks that the session here knows; if there is none, itself."""
+    if not isinstance(process_set, ProcessSet):  # check_process_set() refuses it
+        return process_set
     if process_set is global_process_set or not CURRENT.is_open():
         return process_set
     return _REGISTRY.by_ranks(process_set.ranks or ()) or process_set

@@ -45,9 +45,15 @@ def choose_op(op: Any, average: bool | None, adasum: bool = False) -> ReduceOp:
     which is True. `adasum`: whether the operation takes Adasum.
 
     Raises:
+        TypeError: a reduction stands in the place of `average`.
         ValueError: `op` is no reduction, or contradicts average=False.
         NotImplementedError: `op` is Adasum, which the operation does not take.
     """
+    # It would be true, and so the average.
+    if isinstance(average, ReduceOp):
+        raise TypeError(
+            f"average is {average.name}; it must be True or False. Give a reduction by name: op={average.name}"
+        )
     if op is None:
         return Average if average is None or average else Sum
     try:

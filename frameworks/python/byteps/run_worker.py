@@ -21,9 +21,12 @@ _REACH_SECONDS = 5.0  # for one address of several, of which some lead nowhere
 def main() -> int:
     """Fetches the function, calls it, and brings back what it returns."""
     connection = _connect()
-    place = (int(os.environ.get("DMLC_WORKER_ID", "0")), int(os.environ.get("BYTEPS_LOCAL_RANK", "0")))
+    place = (_number("DMLC_WORKER_ID", 0), _number("BYTEPS_LOCAL_RANK", 0))
+    task = connection.recv_bytes()
+    # Who of how many we are: without our result the others must not pass for all.
+    connection.send_bytes(pickle.dumps((place[0], _number("DMLC_NUM_WORKER", 1), _number("BYTEPS_LOCAL_SIZE", 1))))
     try:
-        function, args, kwargs = pickle.loads(connection.recv_bytes())
+        function, args, kwargs = pickle.loads(task)
         value = _pickled(function(*args, **kwargs))
         answer: tuple[Any, ...] = (place, _rank(place), True, value)
         code = 0
@@ -34,6 +37,10 @@ def main() -> int:
     connection.send_bytes(pickle.dumps(answer))
     connection.recv_bytes()  # It was taken: only then may the launcher hear of our end.
     return code
+
+
+def _number(name: str, default: int) -> int:
+    return int(os.environ.get(name) or default)
 
 
 def _rank(place: tuple[int, int]) -> int | None:

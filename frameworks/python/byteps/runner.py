@@ -25,8 +25,9 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import IO, Any
 
 # How a worker finds this process; see run_worker.py. Coordinator and servers get them, too: variables whose names begin
@@ -40,6 +41,7 @@ LOOPBACK = "127.0.0.1"
 _OWN_MESSAGE = "bpslaunch: "
 _KEPT_LINES = 40
 _GREETING_SECONDS = 30  # for a worker to prove that it has the secret
+_LAST_SECONDS = 10.0  # when the job is over: to unpickle what has arrived
 
 
 class WorkerError(RuntimeError):
@@ -94,9 +96,8 @@ def run(
         raise TypeError(f"function is {function!r}; it must be callable")
     if hosts is not None and not isinstance(hosts, str):
         hosts = ",".join(hosts)
-    task = _pickled((function, tuple(args), dict(kwargs or {})))
     remote = hosts is not None or hostfile is not None
-    with _Desk(task, remote) as desk:
+    with _Desk(_pickled((function, tuple(args), dict(kwargs or {}))), remote) as desk:
         words = [] if num_workers is None and remote else ["--workers", str(1 if num_workers is None else num_workers)]
         for option, value in (("--hosts", hosts), ("--hostfile", hostfile), ("--servers", num_servers)):
             if value is not None:
@@ -155,23 +156,41 @@ class _Desk:
     def __init__(self, task: bytes, remote: bool) -> None:
         self._task = task
         self._secret = secrets.token_hex(32)
-        # Without the secret: accept() would wait for whoever connects first, a silent stranger perhaps.
-        self._listener = Listener(("" if remote else LOOPBACK, 0), backlog=1024)
-        port = self._listener.address[1]
+        self._listener = socket.create_server(("" if remote else LOOPBACK, 0), backlog=1024)
+        self._listener.setblocking(True)  # whatever socket.setdefaulttimeout() says
+        port = self._listener.getsockname()[1]
         names = [*_own_addresses(), socket.gethostname()] if remote else [LOOPBACK]
         self.variables = {ADDRESSES: ",".join(f"{name}:{port}" for name in names), SECRET: self._secret}
         self._lock = threading.Lock()
         self._results: dict[tuple[int, int], Any] = {}  # by host and local rank
+        self._sizes: dict[int, int] = {}  # workers of each host that has told of itself
+        self._hosts = 1
         self._failure: WorkerError | None = None
         self._over = False
+        self._server = threading.Thread(target=self._serve, daemon=True)
+        self._talks: dict[threading.Thread, Connection] = {}  # those that are open
 
     def __enter__(self) -> _Desk:
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._server.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._over = True
+        # close() alone would not wake accept(), and as long as that waits the port takes connections.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._server.join()
         self._listener.close()
+        # The job is over: what is still connected is a stranger, or has nothing to say any more. What has arrived
+        # before is read nevertheless.
+        with self._lock:
+            talks = list(self._talks)
+            for connection in self._talks.values():
+                _end(connection)
+        deadline = time.monotonic() + _LAST_SECONDS
+        for talk in talks:
+            talk.join(max(0.0, deadline - time.monotonic()))
+        self._task = b""
 
     def results(self, code: int, said: Sequence[str]) -> list[Any]:
         """What the workers have returned, by rank; WorkerError. `said`: by bpslaunch, which has ended with `code`."""
@@ -182,23 +201,55 @@ class _Desk:
             raise WorkerError(
                 f"the job ended with code {code}; {len(self._results)} workers have returned a result{why}"
             )
+        missing = self._missing()
+        if missing:
+            raise WorkerError(
+                f"the job ended with code 0, but there is no result of {', '.join(missing)}: the process has ended "
+                "before the function had returned, by os._exit() for instance"
+            )
         return [self._results[place] for place in sorted(self._results)]
+
+    def _missing(self) -> list[str]:
+        """The workers of which there is no result, for people: by rank, as far as the hosts before them are known."""
+        missing, rank = [], 0
+        for host in range(self._hosts):
+            if host not in self._sizes:
+                return [*missing, f"the workers of host {host}"]
+            for local_rank in range(self._sizes[host]):
+                if (host, local_rank) not in self._results:
+                    missing.append(f"rank {rank}")
+                rank += 1
+        return missing
 
     def _serve(self) -> None:
         while not self._over:
             try:
-                connection = self._listener.accept()
+                accepted, _ = self._listener.accept()
             except OSError:  # a connection that is gone already, or the end
-                if self._over:
-                    return
                 continue
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+            accepted.setblocking(True)  # whatever socket.setdefaulttimeout() says
+            connection = Connection(accepted.detach())
+            talk = threading.Thread(target=self._talk, args=(connection,), daemon=True)
+            with self._lock:
+                self._talks[talk] = connection
+            talk.start()
 
     def _talk(self, connection: Connection) -> None:
-        with connection, contextlib.suppress(EOFError, OSError):
+        try:
+            self._serve_worker(connection)
+        finally:
+            # One after the other: __exit__() must not end another file of the same number.
+            with self._lock:
+                del self._talks[threading.current_thread()]
+                connection.close()
+
+    def _serve_worker(self, connection: Connection) -> None:
+        with contextlib.suppress(EOFError, OSError):
             if not _is_ours(connection, self._secret.encode()):
                 return
             connection.send_bytes(self._task)
+            host, self._hosts, size = pickle.loads(connection.recv_bytes())
+            self._sizes[host] = size
             place, rank, ok, value = pickle.loads(connection.recv_bytes())
             worker = f"worker {place[0]}.{place[1]}, before init()" if rank is None else f"rank {rank}"
             failure = None
@@ -228,6 +279,12 @@ def _is_ours(connection: Connection, secret: bytes) -> bool:
     except Exception:  # whatever a stranger sends
         return False
     return True
+
+
+def _end(connection: Connection) -> None:
+    """Wakes who reads from it. close() would not."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.shutdown(socket.SHUT_RDWR)
 
 
 def _give_up_reading_after(connection: Connection, seconds: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from byteps import _native
 from byteps.arguments import priority_number, tensor_name, whole_number
 from byteps.arrays import numpy_dtype
-from byteps.reduce_op import Average, Sum
+from byteps.reduce_op import choose_op
 from byteps.session import current_session
 
 
@@ -75,7 +75,7 @@ def sparse_push_pull_async(
         numbers.address,
         read.address,
         numbers.shape[0],
-        Average if average else Sum,
+        choose_op(None, average),
         None,
         priority_number(priority),
         timeout,

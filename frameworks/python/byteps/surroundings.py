@@ -1,4 +1,4 @@
-"""What has started this process, where that was not bpslaunch: torchrun, mpirun, srun.
+"""What has started this process, where that was not bpslaunch: torchrun, mpirun, srun, a program of torch.distributed.
 
 With it `torchrun --nproc-per-node 4 train.py` and `mpirun -n 8 python train.py` work as they are: init() finds rank,
 size and the others, rank 0 starts the coordinator beside itself, and the first worker of each host its servers. Where
@@ -13,6 +13,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from byteps.errors import FailedPreconditionError, StatusCode
@@ -28,6 +29,10 @@ _PLACED = (
 )
 # Of each launcher one that is always there: without any of them nothing is loaded.
 _MARKS = ("TORCHELASTIC_RUN_ID", "PMI_FD", "PMIX_NAMESPACE", "SLURM_STEP_ID")
+# These count in programs of PyTorch alone: elsewhere they may mean anything.
+_MARKS_OF_TORCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# How many ranks there are, of other launchers of MPI: what is not known must not be alone without a word.
+_SIZE, _SIZES = "PMI_SIZE", "_COMM_WORLD_SIZE"
 _DEFAULT_SECONDS = 120.0
 _NO = ("0", "false", "no", "off")
 # What the library says of a host, or the network to it, that is gone.
@@ -46,7 +51,7 @@ def join(timeout: float | None) -> Any:
         FailedPreconditionError: a launcher is there, but the processes cannot find each other.
     """
     variables = os.environ
-    if any(variables.get(name) for name in _PLACED) or not any(variables.get(name) for name in _MARKS):
+    if any(variables.get(name) for name in _PLACED) or not _is_marked(variables):
         return None
     if variables.get("BYTEPS_DETECT_LAUNCHER", "1").strip().lower() in _NO:
         return None
@@ -67,6 +72,12 @@ def join(timeout: float | None) -> Any:
         ) from None
     variables.update(own)
     return meeting
+
+
+def _is_marked(variables: Mapping[str, str]) -> bool:
+    if any(name in _MARKS or name == _SIZE or name.endswith(_SIZES) for name, value in variables.items() if value):
+        return True
+    return "torch" in sys.modules and all(variables.get(name) for name in _MARKS_OF_TORCH)
 
 
 def stay(meeting: Any, holder: Any) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from byteps import _native
-from byteps.torch.device_streams import address, new_output
+from byteps.torch.device_streams import address, check_same_gpu, new_output
 from byteps.torch.submission import Part
-from byteps.torch.wire_buffer import check_dense
+from byteps.torch.wire_buffer import check_dense, check_writable
 
 import torch
 
@@ -18,12 +18,27 @@ def own_elements(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().reshape(-1)
 
 
-def check_each(*lists: Sequence[torch.Tensor]) -> None:
-    """Refuses lists of which a tensor cannot be sent, before any operation on them has its number. Raises ValueError,
-    TypeError."""
-    for tensors in lists:
-        for tensor in tensors:
-            check_dense(tensor)
+def check_pair(tensor: torch.Tensor, output: torch.Tensor) -> None:
+    """Refuses what no operation can read and write. Raises ValueError, TypeError."""
+    check_dense(tensor)
+    check_dense(output)
+    check_writable(output)
+    check_same_gpu(tensor, output)
+    if tensor.dtype != output.dtype:  # the library sees the input's alone
+        raise ValueError(f"the input is of {tensor.dtype}, and the output of {output.dtype}; they must be the same")
+
+
+def check_pairs(
+    tensors: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    check: Callable[[torch.Tensor, torch.Tensor], None] = check_pair,
+) -> None:
+    """Refuses lists of which one pair is refused, before any operation on them has its number, which would be another
+    than on the other ranks from then on. Raises ValueError, TypeError."""
+    if len(tensors) != len(outputs):
+        raise ValueError(f"{len(tensors)} inputs were given, and {len(outputs)} outputs")
+    for pair in zip(tensors, outputs):
+        check(*pair)
 
 
 def _range(tensor: torch.Tensor) -> tuple[int, int]:

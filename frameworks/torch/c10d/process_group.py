@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 import zlib
 from collections.abc import Sequence
@@ -10,14 +11,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from byteps import _native, basics
+from byteps.launcher.environment import Environment
 from byteps.process_set import ProcessSet, global_process_set, unlisted_process_set
 from byteps.reduce_op import Average, BitAnd, BitOr, BitXor, Max, Min, Product, ReduceOp, Sum
 from byteps.session import Session, current_session
 from byteps.torch.alltoall import check_splits
-from byteps.torch.c10d.outputs import check_each, check_rows, fill, free_of, into_list, own_elements
+from byteps.torch.c10d.outputs import check_pair, check_pairs, check_rows, fill, free_of, into_list, own_elements
 from byteps.torch.c10d.work import BytePSWork
 from byteps.torch.collective_handle import CollectiveHandle
-from byteps.torch.device_streams import check_same_gpu, is_device
+from byteps.torch.device_streams import is_device
 from byteps.torch.handle import Handle
 from byteps.torch.submission import (
     Part,
@@ -32,6 +34,8 @@ from byteps.torch.wire_buffer import check_dense, check_writable
 
 import torch
 from torch import distributed as dist
+
+_DEFAULT_OP_TIMEOUT = 600.0  # of BYTEPS_OP_TIMEOUT
 
 _OPS = {
     "SUM": Sum,
@@ -52,6 +56,19 @@ def _op(options: Any) -> ReduceOp:
         if wanted == getattr(dist.ReduceOp, name):
             return op
     raise NotImplementedError(f"{wanted} is not in this release; there are {', '.join(_OPS)}")
+
+
+def _longer_than_the_job_says(timeout: timedelta) -> float | None:
+    """Seconds that an operation has in place of BYTEPS_OP_TIMEOUT; None: that counts."""
+    environment = Environment(os.environ)
+    # The alias's 0 means that it says nothing.
+    given = (
+        environment.seconds("BYTEPS_OP_TIMEOUT") or environment.seconds("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS") or None
+    )
+    if given is not None and timeout == dist.constants.default_pg_timeout:
+        return None
+    seconds = timeout.total_seconds()
+    return seconds if seconds > (given or _DEFAULT_OP_TIMEOUT) else None
 
 
 def _single(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -91,7 +108,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         self._kind = f"c10d.{self._group_name}"
         # Messages of groups of the same ranks do not meet.
         self._first_tag = zlib.crc32(self._group_name.encode()) << 31
-        self._timeout: timedelta = options.timeout
+        self.set_timeout(options.timeout)
         self._flying: weakref.WeakSet[Any] = weakref.WeakSet()
         self._together: list[BytePSWork] | None = None
         self._sequence = 0
@@ -115,8 +132,10 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         return f"<ProcessGroupBytePS {self._kind!r}, rank {self._rank} of {self._size}>"
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """How long wait() waits for what is started from now on."""
+        """How long wait() waits for what is started from now on, and operations last at most, if that is longer than
+        BYTEPS_OP_TIMEOUT; where that variable is set, the default of torch.distributed does not count."""
         self._timeout = timeout
+        self._op_timeout = _longer_than_the_job_says(timeout)
 
     def abort(self) -> None:
         """Gives up what is in flight: it fails here and on the other ranks."""
@@ -181,10 +200,8 @@ class ProcessGroupBytePS(dist.ProcessGroup):
 
     def _into(self, kind: int, tensor: torch.Tensor, output: torch.Tensor, after: Any = None, **options: Any) -> Part:
         """A collective of `tensor` into `output`."""
-        check_dense(tensor)
-        check_dense(output)
-        check_writable(output)
-        check_same_gpu(tensor, output)
+        check_pair(tensor, output)
+        options["timeout"] = self._op_timeout
         return into_output(kind, tensor, output, self._name(), self.process_set, 0, after, options)
 
     def _into_list(self, kind: int, tensor: torch.Tensor, outputs: list[torch.Tensor], **options: Any) -> Part:
@@ -196,6 +213,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
             # Not through the host, where results of sizes that are not known beforehand come.
             whole = outputs[0].new_empty(room, dtype=tensor.dtype)
             return into_list(self._into(kind, elements, whole, **options), outputs)
+        options["timeout"] = self._op_timeout
         return into_new(kind, elements, self._name(), self.process_set, 0, fill(outputs), options)
 
     def _all_reduce(self, tensor: torch.Tensor, op: ReduceOp) -> Part:
@@ -210,30 +228,35 @@ class ProcessGroupBytePS(dist.ProcessGroup):
             return self._work(start_part(self._all_reduce(tensor, op)), [tensor])
         check_dense(tensor)
         check_writable(tensor)
-        return self._work(start_push_pull(tensor, tensor, op, self._name(), 0), [tensor])
+        handle = start_push_pull(tensor, tensor, op, self._name(), 0, timeout=self._op_timeout)
+        return self._work(handle, [tensor])
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> BytePSWork:
         """Reduces several tensors into themselves, as one operation."""
         op = _op(opts)
-        check_each(tensors)
+        check_pairs(tensors, tensors)
         parts = [self._all_reduce(tensor, op) for tensor in tensors]
         return self._work(start_group(self._kind, parts), list(tensors))
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> BytePSWork:
         """Reduces a tensor into the root's; the others' keep their values."""
-        tensor, options = _single(tensors), {"op": _op(opts), "root": self._ranks[opts.rootRank]}
+        tensor = _single(tensors)
+        options: dict[str, Any] = {"op": _op(opts), "root": self._ranks[opts.rootRank]}
         if self._rank == opts.rootRank:
             part = self._into(_native.REDUCE, tensor, tensor, **options)
         else:
             check_dense(tensor)
-            name = self._name()
+            name, options["timeout"] = self._name(), self._op_timeout
             part = into_new(_native.REDUCE, tensor, name, self.process_set, 0, lambda *none: None, options)
         return self._work(start_part(part), [tensor])
 
-    def _reduce_scatter_part(self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp) -> Part:
+    def _check_scattered(self, tensor: torch.Tensor, output: torch.Tensor) -> None:
         if tensor.numel() != output.numel() * self._size:
             raise ValueError(f"the input has {tensor.numel()} elements; {self._size} ranks get {output.numel()} each")
-        check_dense(tensor)
+        check_pair(tensor, output)
+
+    def _reduce_scatter_part(self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp) -> Part:
+        self._check_scattered(tensor, output)
         elements = own_elements(tensor)
         target, after = free_of(elements, output)
         return self._into(_native.REDUCE_SCATTER, elements, target, after, op=op)
@@ -249,7 +272,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     ) -> BytePSWork:
         """reduce_scatter_single() of several, as one operation."""
         op = _op(opts)
-        check_each(output_tensors, input_tensors)
+        check_pairs(input_tensors, output_tensors, self._check_scattered)
         parts = [self._reduce_scatter_part(output, one, op) for output, one in zip(output_tensors, input_tensors)]
         return self._work(start_group(self._kind, parts), list(output_tensors))
 
@@ -278,8 +301,9 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         tensor = _single(tensors)
         check_dense(tensor)
         check_writable(tensor)
-        root = self._ranks[opts.rootRank]
-        return self._work(start_broadcast(tensor, tensor, root, self._name(), self.process_set, 0), [tensor])
+        root, name = self._ranks[opts.rootRank], self._name()
+        handle = start_broadcast(tensor, tensor, root, name, self.process_set, 0, timeout=self._op_timeout)
+        return self._work(handle, [tensor])
 
     def gather(
         self, output_tensors: Sequence[Sequence[torch.Tensor]], input_tensors: Sequence[torch.Tensor], opts: Any
@@ -319,10 +343,13 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         part = self._into_list(_native.ALL_GATHER, _single(input_tensors), outputs)
         return self._work(start_part(part), outputs)
 
-    def _all_gather_part(self, output: torch.Tensor, tensor: torch.Tensor) -> Part:
+    def _check_gathered(self, tensor: torch.Tensor, output: torch.Tensor) -> None:
         if output.numel() != tensor.numel() * self._size:
             raise ValueError(f"the output has {output.numel()} elements; {self._size} ranks have {tensor.numel()} each")
-        check_dense(tensor)
+        check_pair(tensor, output)
+
+    def _all_gather_part(self, output: torch.Tensor, tensor: torch.Tensor) -> Part:
+        self._check_gathered(tensor, output)
         elements = own_elements(tensor)
         target, after = free_of(elements, output)
         return self._into(_native.ALL_GATHER, elements, target, after)
@@ -337,7 +364,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[torch.Tensor], opts: Any = None
     ) -> BytePSWork:
         """all_gather_single() of several, as one operation."""
-        check_each(output_tensors, input_tensors)
+        check_pairs(input_tensors, output_tensors, self._check_gathered)
         parts = [self._all_gather_part(output, tensor) for output, tensor in zip(output_tensors, input_tensors)]
         return self._work(start_group(self._kind, parts), list(output_tensors))
 
@@ -387,7 +414,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
             check_writable(tensor)
         if not 0 <= tag < 1 << 31:
             raise ValueError(f"tag is {tag}; it must be one of 0 to {(1 << 31) - 1}")
-        options = {"peer": self._ranks[peer], "tag": self._first_tag + tag}
+        options = {"peer": self._ranks[peer], "tag": self._first_tag + tag, "timeout": self._op_timeout}
         if kind == _native.SEND:
             part = into_new(kind, tensor, "", self.process_set, 0, lambda *none: None, options)
         else:
@@ -411,7 +438,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> BytePSWork:
         """Ends when every rank has called it."""
-        return self._work(start_part(self._barrier(None)), [])
+        return self._work(start_part(self._barrier(self._op_timeout)), [])
 
     def _barrier(self, timeout: float | None) -> Part:
         name = self._name()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from byteps.torch.collective_handle import CollectiveHandle
-from byteps.torch.completions import when_done
+from byteps.torch.device_streams import is_device
 from byteps.torch.handle import Handle, wait_all
+from byteps.torch.operation_future import operation_future
 
 import torch
 from torch._C._distributed_c10d import Work
@@ -60,8 +62,13 @@ class BytePSWork(Work):
         self.wait(timedelta(0) if timeout is None else timedelta(seconds=timeout))
 
     def is_completed(self) -> bool:
-        """Whether it has ended. Never blocks."""
-        return all(handle.poll() for handle in self.handles)
+        """Whether it has ended, and the result is in the tensors. Never blocks."""
+        if not all(handle.poll() for handle in self.handles):
+            return False
+        if not any(is_device(output) for output in self.outputs):
+            with contextlib.suppress(Exception):  # wait() raises it
+                wait_all(self.handles)  # copies to where the result is wanted
+        return True
 
     def is_success(self) -> bool:
         """Whether it has ended well."""
@@ -83,18 +90,9 @@ class BytePSWork(Work):
         return self.outputs
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """A future with the tensors."""
+        """A future with the tensors. Asked for in a backward pass, as DDP does: the pass raises the operation's error,
+        at its end."""
         if self._future is None:
-            future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
             outputs = self.outputs
-
-            def done(output: Any, error: BaseException | None) -> None:
-                del output
-                if error is not None:
-                    future.set_exception(error)  # type: ignore[arg-type]
-                else:
-                    future.set_result(outputs)
-
-            self._future = future
-            when_done(_All(self.handles), done)
+            self._future = operation_future(_All(self.handles), lambda _: outputs, outputs)
         return self._future

@@ -58,7 +58,20 @@ class ElasticSampler(torch.utils.data.Sampler):  # type: ignore[type-arg]
         return self.indices[begin : min(begin + batch_size, len(self.indices))]
 
     def state_dict(self) -> dict[str, Any]:
-        """What load_state_dict() takes."""
+        """What load_state_dict() takes: of one rank it will do for all. The other ranks count as having processed as
+        much as this one, as in Horovod."""
+        order = self._order()
+        done = self.processed_indices.union(
+            *(
+                order[place * self.num_replicas : (place + 1) * self.num_replicas]
+                for place, index in enumerate(order[self.rank :: self.num_replicas])
+                if index in self.processed_indices
+            )
+        )
+        return {"epoch": self.epoch, "processed_indices": done}
+
+    def recorded(self) -> dict[str, Any]:
+        """What load_state_dict() takes, with what this rank has recorded alone."""
         return {"epoch": self.epoch, "processed_indices": set(self.processed_indices)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -83,13 +96,17 @@ class ElasticSampler(torch.utils.data.Sampler):  # type: ignore[type-arg]
         self.indices: list[int] = self._own()
 
     def _own(self) -> list[int]:
+        return self._order()[self.rank :: self.num_replicas]
+
+    def _order(self) -> list[int]:
+        """What was not processed at the last reset(), in the order of all ranks, one element for each by turns."""
         order = self.remaining_indices.copy()
         if self.shuffle:
             # All ranks in the same order.
             random.Random(self.seed + self.epoch).shuffle(order)
         if order:
             order += (order * math.ceil(self.total_size / len(order)))[: self.total_size - len(order)]
-        return order[self.rank : self.total_size : self.num_replicas]
+        return order[: self.total_size]
 
     def __iter__(self) -> Iterator[int]:
         self.indices = self._own()

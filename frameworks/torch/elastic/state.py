@@ -41,15 +41,18 @@ class _Optimizer:
     def save(self) -> None:
         self._saved = copy.deepcopy(self._optimizer.state_dict())
 
+    def forget_gradients(self) -> None:
+        """Of a DistributedOptimizer: gives up what a failed step has left, on its way or counted as computed."""
+        forget = getattr(self._optimizer, "forget_gradients", None)
+        if forget is not None:
+            forget()
+
     def restore(self) -> None:
-        # What a failed step has left: gradients that are still counted as computed.
-        reset = getattr(self._optimizer, "forget_gradients", None)
-        if reset is not None:
-            reset()
         self._optimizer.load_state_dict(copy.deepcopy(self._saved))
 
-    def sync(self, root_rank: int) -> None:
-        broadcast_optimizer_state(self._optimizer, root_rank)
+    def sync(self, root_rank: int, model: torch.nn.Module | None = None) -> None:
+        """`model`: whose parameters these are; it tells which gradients are sparse."""
+        broadcast_optimizer_state(self._optimizer, root_rank, model=model)
         self.save()
 
 
@@ -61,13 +64,13 @@ class _Sampler:
         self.save()
 
     def save(self) -> None:
-        self._saved = copy.deepcopy(self._sampler.state_dict())
+        self._saved = self._sampler.recorded()
 
     def restore(self) -> None:
         self._sampler.load_state_dict(copy.deepcopy(self._saved))
 
     def sync(self, root_rank: int) -> None:
-        states = [broadcast_object(self._sampler.state_dict(), root) for root in range(size())]
+        states = [broadcast_object(self._sampler.recorded(), root) for root in range(size())]
         processed = set().union(*(state["processed_indices"] for state in states))
         self._sampler.load_state_dict({**states[root_rank], "processed_indices": processed})
         self.save()
@@ -143,14 +146,23 @@ class TorchState(ObjectState):
 
     def restore(self) -> None:
         """Goes back to what was kept."""
-        for handler in (self._handlers or {}).values():
+        handlers = (self._handlers or {}).values()
+        # All of them first: with overlap_forward, a module's parameters wait for the updates of the failed step.
+        for handler in handlers:
+            if isinstance(handler, _Optimizer):
+                handler.forget_gradients()
+        for handler in handlers:
             handler.restore()
         super().restore()
 
     def sync(self, root_rank: int = 0) -> None:
         """Gives all ranks the state of the root, and saves."""
+        model = getattr(self, "model", None)
         for handler in (self._handlers or {}).values():
-            handler.sync(root_rank)
+            if isinstance(handler, _Optimizer):
+                handler.sync(root_rank, model if isinstance(model, torch.nn.Module) else None)
+            else:
+                handler.sync(root_rank)
         super().sync(root_rank)
 
     def reset(self) -> None:

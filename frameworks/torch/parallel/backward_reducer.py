@@ -29,23 +29,29 @@ class BackwardReducer(Reducer):
     ) -> None:
         """`find_unused`: parameters that no rank has used keep the gradient they had, or None."""
         super().__init__(compression, 1, Average, gradient_buffers, process_set=process_set)
-        self.enabled = True
+        self._averages = True  # the backward pass that runs, or comes
+        self._expected = True  # the one that belongs to the last forward pass
         self._name = name
         self._find_unused = find_unused
         self._accumulated: set[torch.Tensor] = set()  # parameters used inside no_sync(), not averaged yet
         self._begun = False
         self._end_is_known = False  # ended() is queued for the end of the backward pass that is running
 
+    def expect(self, averages: bool) -> None:
+        """A forward pass begins, whose backward pass averages, or accumulates only."""
+        self._averages = self._expected = averages
+
     def watch_outputs(self, outputs: Any) -> None:
-        """Learns from the module's outputs where a backward pass begins: it ends where this one ends. A checkpoint with
-        use_reentrant=True runs backward passes of its own inside it, which end earlier."""
+        """Learns from the module's outputs where a backward pass begins that averages, whatever forward passes there
+        were since: it ends where this one ends. A checkpoint with use_reentrant=True runs backward passes of its own
+        inside it, which end earlier."""
         # The graph of the outputs must not keep the reducer alive.
         reducer = weakref.ref(self)
 
         def hook(gradient: torch.Tensor) -> None:
             alive = reducer()
             if alive is not None:
-                alive._end_is_known = True
+                alive._end_is_known = alive._averages = True
                 torch.autograd.Variable._execution_engine.queue_callback(alive.ended)
 
         for output in tree_flatten(outputs)[0]:  # tree_leaves() came with PyTorch 2.2
@@ -55,13 +61,14 @@ class BackwardReducer(Reducer):
     def abandon(self) -> None:
         """Gives up what a backward pass has left that ended with an error."""
         self._end_is_known = False
+        self._averages = self._expected
         if self._begun:
             self._begun = False
             super().abandon()
 
     def gradient_ready(self, parameter: torch.Tensor) -> None:
         """Called by autograd when a parameter's gradient has been accumulated."""
-        if not self.enabled:
+        if not self._averages:
             if self._find_unused:
                 self._accumulated.add(parameter)
             return
@@ -74,21 +81,25 @@ class BackwardReducer(Reducer):
     def ended(self) -> None:
         """Called by autograd at the end of a pass; one of autograd.grad() has reached no parameter."""
         self._end_is_known = False
+        self._averages = self._expected
         if self._begun:
             self.finish()
 
     def finish(self) -> None:
         """The end of the backward pass: parameters hold the averages when it returns."""
+        unused: dict[torch.Tensor, torch.Tensor | None] = {}
         try:
-            unused = self._unused() if self._find_unused else {}
+            if self._find_unused:
+                unused = self._unused()
             self.synchronize()
+            self._accumulated.clear()
         except Exception:
             self._begun = False
             raise
+        finally:
+            for parameter, gradient in unused.items():
+                parameter.grad = gradient
         self._begun = False  # not behind a KeyboardInterrupt: the next forward pass gives up what is on its way
-        self._accumulated.clear()
-        for parameter, gradient in unused.items():
-            parameter.grad = gradient
 
     def _unused(self) -> dict[torch.Tensor, torch.Tensor | None]:
         """The parameters that no rank has used in this pass or inside no_sync() before it, with their gradients."""

@@ -39,12 +39,13 @@ class DistributedDataParallel(torch.nn.Module):
     Args:
         module: the module. Its parameters and buffers are overwritten with those of the first rank here, unless
             init_sync is False. The same parameters on all ranks; those that do not require gradients now are not
-            averaged.
+            averaged. Names in its `_ddp_params_and_buffers_to_ignore` are left alone, as torch's class does.
         device_ids: None, or a list of the one device that the module is on.
         output_device, dim: for compatibility: None or that device, and 0. (BytePS's third positional argument is
             broadcast_buffers, its fourth compression; they are told apart by their types.)
         broadcast_buffers: the first rank's buffers overwrite those of the others before the first forward pass, and
-            before each one behind one that averages, also in evaluation: all ranks must call it.
+            before each one behind one that averages, also in evaluation: all ranks must call it. False: they do not,
+            and each rank begins with its own buffers.
         init_sync: whether to begin with the values of the first rank.
         process_group: the ranks that take part: a process set, or a group of torch.distributed's backend "byteps".
             None: all.
@@ -54,6 +55,8 @@ class DistributedDataParallel(torch.nn.Module):
             had (or None), at the cost of one small reduction. False: they get zeros.
         compression: Compression.none, Compression.fp16 or Compression.bf16.
         gradient_buffers: as DistributedOptimizer's.
+        forward_sync_buffers: counts in place of broadcast_buffers; False: all begin with the first rank's buffers, and
+            have their own from then on.
 
     Raises:
         ValueError: before init(), more than one device, no parameter that requires a gradient, or a process group that
@@ -69,7 +72,7 @@ class DistributedDataParallel(torch.nn.Module):
         device_ids: list[Any] | None = None,
         output_device: Any = None,
         dim: Any = 0,
-        broadcast_buffers: bool = True,
+        broadcast_buffers: bool | None = True,
         init_sync: bool = True,
         process_group: Any = None,
         bucket_cap_mb: float | None = None,
@@ -79,6 +82,7 @@ class DistributedDataParallel(torch.nn.Module):
         static_graph: bool = False,
         compression: type[Compressor] = Compression.none,
         gradient_buffers: bool = True,
+        forward_sync_buffers: bool | None = None,
         **others: Any,
     ) -> None:
         super().__init__()
@@ -93,13 +97,18 @@ class DistributedDataParallel(torch.nn.Module):
         ranks = _process_set(process_group)
         check_compression(compression)
         del bucket_cap_mb, check_reduction, gradient_as_bucket_view, static_graph
-        parameters = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+        # torch's FSDP and _set_params_and_buffers_to_ignore_for_model() leave names here that are each rank's own.
+        self._ignored = frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        all_parameters = [pair for pair in module.named_parameters() if pair[0] not in self._ignored]
+        parameters = [(name, parameter) for name, parameter in all_parameters if parameter.requires_grad]
         if not parameters:
             raise ValueError("the module has no parameter that requires a gradient")
 
         self.module = module
         self._device = torch.device(device_ids[0]) if device_ids else None
-        self.broadcast_buffers = broadcast_buffers
+        # As in PyTorch: the older argument counts for the beginning, too.
+        begins_with_buffers = forward_sync_buffers is not None or broadcast_buffers is None or bool(broadcast_buffers)
+        self.forward_sync_buffers = begins_with_buffers if forward_sync_buffers is None else bool(forward_sync_buffers)
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
         number = current_session().number("DistributedDataParallel", ranks.key())
@@ -108,7 +117,9 @@ class DistributedDataParallel(torch.nn.Module):
         self._process_set = ranks
         self._root = (ranks.ranks or [0])[0]
         if init_sync:
-            broadcast_parameters(module.state_dict(), self._root, f"{self._name}.state.", ranks)
+            # Not its state_dict(), which may leave out some and have more than tensors.
+            begun = [*all_parameters, *(self._buffers_to_share() if begins_with_buffers else ())]
+            broadcast_parameters(begun, self._root, f"{self._name}.state.", ranks)
         if is_distributed(ranks):
             self._reducer = BackwardReducer(compression, gradient_buffers, self._name, find_unused_parameters, ranks)
             for name, parameter in parameters:
@@ -120,18 +131,27 @@ class DistributedDataParallel(torch.nn.Module):
         averages = torch.is_grad_enabled() and self.require_backward_grad_sync
         if self._reducer is not None and averages:
             self._reducer.abandon()
-        if self.broadcast_buffers and self.require_forward_param_sync:
+        if self.forward_sync_buffers and self.require_forward_param_sync:
             self._broadcast_buffers()
         # As in PyTorch: the pass behind one without averages has nothing to get from the first rank either.
         self.require_forward_param_sync = averages
         if self._reducer is not None and torch.is_grad_enabled():
-            self._reducer.enabled = averages
+            self._reducer.expect(averages)
         if self._device is not None:
             inputs, kwargs = _to_device(inputs, self._device), _to_device(kwargs, self._device)
         outputs = self.module(*inputs, **kwargs)
         if self._reducer is not None and averages and not is_compiling():
             self._reducer.watch_outputs(outputs)
         return outputs
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """The older name of `forward_sync_buffers`."""
+        return self.forward_sync_buffers
+
+    @broadcast_buffers.setter
+    def broadcast_buffers(self, value: bool) -> None:
+        self.forward_sync_buffers = value
 
     def _broadcast_buffers(self) -> None:
         if self._reducer is None:
@@ -140,9 +160,12 @@ class DistributedDataParallel(torch.nn.Module):
         wait_all(
             [
                 broadcast_async_(buffer, self._root, f"{self._name}.buffer.{name}", self._process_set, 1 << 62)
-                for name, buffer in self.module.named_buffers()
+                for name, buffer in self._buffers_to_share()
             ]
         )
+
+    def _buffers_to_share(self) -> list[tuple[str, torch.Tensor]]:
+        return [pair for pair in self.module.named_buffers() if pair[0] not in self._ignored]
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -210,7 +233,6 @@ def _refuse(others: dict[str, Any], device_ids: Any, output_device: Any, dim: in
         "skip_all_reduce_unused_params",
         "bucket_cap_mb_list",
         "batched_grad_copy",
-        "forward_sync_buffers",
     }
     unknown = sorted(set(others) - known)
     if unknown:

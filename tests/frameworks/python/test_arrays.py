@@ -150,6 +150,11 @@ def test_wrong_arguments() -> None:
         byteps.push_pull(values, np.ones(4))
     with pytest.raises(ValueError, match="dtype float32"):
         byteps.push_pull(values, np.ones(3, "float32"))
+    for call in (byteps.push_pull, byteps.allreduce, byteps.reducescatter):
+        with pytest.raises(TypeError, match="op=Sum"):
+            call(np.ones(3), average=byteps.Sum)
+    with pytest.raises(TypeError, match="op=Sum"):
+        byteps.sparse_push_pull(np.array([0]), np.ones((1, 2)), 2, average=byteps.Sum)
     with pytest.raises(ValueError, match="average=False"):
         byteps.push_pull(values, average=False, op=byteps.Average)
     with pytest.raises(ValueError, match="timeout"):

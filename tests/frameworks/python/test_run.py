@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
+from typing import Any
 
 import byteps
 import pytest
@@ -68,6 +70,19 @@ def test_an_exception_of_a_worker() -> None:
 def test_a_worker_that_is_gone() -> None:
     with pytest.raises(byteps.WorkerError, match="ended with code 9"):
         byteps.run(lambda: os._exit(9), num_workers=2)
+
+
+def _leave_early() -> int:
+    if os.environ["BYTEPS_LOCAL_RANK"] == "1":
+        os._exit(0)
+    return int(os.environ["BYTEPS_LOCAL_RANK"])
+
+
+@pytest.mark.parametrize("where", [{"num_workers": 3}, {"hosts": "localhost:3"}])
+def test_a_worker_that_ends_well_without_a_result(where: dict[str, Any]) -> None:
+    """The results of the ranks behind it must not pass for those of others."""
+    with pytest.raises(byteps.WorkerError, match="there is no result of rank 1: "):
+        byteps.run(_leave_early, **where)
 
 
 def test_no_variable_of_it_is_unknown(capfd: pytest.CaptureFixture[str]) -> None:
@@ -134,3 +149,58 @@ def test_a_stranger_that_is_silent_keeps_no_worker_waiting() -> None:
             worker.join(60)
             assert tasks == [b"the task"]
             Client(address, authkey=b"another")
+
+
+def _refuses(port: int) -> bool:
+    try:
+        socket.create_connection((runner.LOOPBACK, port), timeout=10).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    desks: list[runner._Desk] = []
+
+    class Kept(runner._Desk):
+        def __enter__(self) -> runner._Desk:
+            desks.append(self)
+            return super().__enter__()
+
+    monkeypatch.setattr(runner, "_Desk", Kept)
+    before = set(threading.enumerate())
+    if fails:
+        with pytest.raises(byteps.WorkerError, match="ended with code 9"):
+            byteps.run(lambda: os._exit(9))
+    else:
+        assert byteps.run(lambda: 1) == [1]
+    assert set(threading.enumerate()) <= before
+    assert _refuses(int(desks[0].variables[runner.ADDRESSES].rpartition(":")[2]))
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_silent_stranger_does_not_hold_the_end_up(remote: bool) -> None:
+    before = set(threading.enumerate())
+    began = time.monotonic()
+    with runner._Desk(b"the task", remote) as desk:
+        port = int(desk.variables[runner.ADDRESSES].rpartition(":")[2])
+        strangers = [socket.create_connection((runner.LOOPBACK, port)) for _ in range(3)]
+        for stranger in strangers:
+            stranger.settimeout(60)
+            assert stranger.recv(1)  # The desk asks for the secret.
+    assert time.monotonic() - began < runner._GREETING_SECONDS
+    assert set(threading.enumerate()) <= before
+    assert _refuses(port)
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_the_task_is_dropped() -> None:
+    """Whoever keeps the desk, by a traceback for instance, does not keep the task, which may be large."""
+    task = memoryview(b"the task")  # There are weak references to it, and none to bytes.
+    gone = weakref.ref(task)
+    with runner._Desk(task, remote=False) as desk:  # type: ignore[arg-type]
+        del task
+        assert gone() is not None
+    assert gone() is None, desk

@@ -244,20 +244,13 @@ class _HeldFakeCudaTensor(FakeCudaTensor):
     __torch_function__ = classmethod(held_parameter._torch_function)  # type: ignore[assignment]
 
 
-class _Mark:
-    """An event, for whoever holds this; then it is the next mark's."""
-
-    def __init__(self, event: int, free: list[int]) -> None:
-        self.event = event
-        weakref.finalize(self, free.append, event)  # calls nothing of the GPU, see give_back()
-
-
 class FakeCuda(device_streams.DeviceStreams):
     """The GPUs of this process, and which stream is current on which thread."""
 
     instance: FakeCuda | None = None
 
     def __init__(self, plugin: str) -> None:
+        super().__init__()
         library = ctypes.CDLL(plugin)
         library.bps_fake_gpu.restype = ctypes.POINTER(_Control)
         self._control = library.bps_fake_gpu().contents
@@ -266,7 +259,6 @@ class FakeCuda(device_streams.DeviceStreams):
         self._free: dict[tuple[int, int, int], list[tuple[int, set[int]]]] = {}
         self._kernels: dict[int, Callable[[Any], None]] = {}
         self._private: dict[tuple[str, int], int] = {}
-        self._marks: dict[int, list[int]] = {}  # GPU -> events that no mark holds
         self._holds: list[Any] = []
         self._number = 0
         self._lock = threading.RLock()
@@ -457,17 +449,13 @@ class FakeCuda(device_streams.DeviceStreams):
         assert isinstance(tensor, FakeCudaTensor)
         return tensor.block
 
-    def mark(self, index: int) -> Any:
-        with self._lock:
-            free = self._marks.setdefault(index, [])
-            event = free.pop() if free else 0
-            if not event:
-                self.own_events += 1
-        event = event or self._made("event_create", index)
-        self._call("event_record", index, event, self.current(index))
-        return _Mark(event, free)
+    def new_event(self, index: int) -> int:
+        return self._made("event_create", index)  # counted, as those of the library
 
-    def wait_for(self, mark: Any, index: int) -> None:
+    def record(self, event: int, index: int) -> None:
+        self._call("event_record", index, event, self.current(index))
+
+    def wait_for(self, mark: device_streams.Mark, index: int) -> None:
         self._call("stream_wait", index, self.current(index), mark.event)
 
     def current(self, index: int) -> int:

@@ -192,6 +192,17 @@ def _odd_calls() -> None:
     parameter.sum().backward()
     half.step()
     assert torch.equal(parameter.detach(), torch.full((3,), 0.5))
+    words = nn.Embedding(4, 2, sparse=True)
+    start = words.weight.detach().clone()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.Adam(words.parameters(), lr=0.5), op=hvd.Adasum, sparse_as_dense=True, backward_passes_per_step=2
+    )
+    for row in (1, 2):
+        words(torch.tensor([row])).sum().backward()
+    assert not words.weight.grad.is_sparse
+    optimizer.step()  # which takes no sparse gradients
+    torch.testing.assert_close(words.weight.detach()[1:3], start[1:3] - 0.5)
+    assert torch.equal(words.weight.detach()[[0, 3]], start[[0, 3]])
     for options, text in (
         ({"gradient_predivide_factor": 2.0}, "predivide"),
         ({"overlap_forward": nn.Linear(1, 1)}, "overlap_forward"),

@@ -107,6 +107,8 @@ def _clipping() -> list[float]:
     """As docs/migrate.md says: synchronize(), clip, step() inside skip_synchronize()."""
     hvd.init()
     weight = nn.Parameter(torch.zeros(4))
+    with pytest.raises(ValueError, match="gradient_predivide_factor does not go with asynchronous training"):
+        hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), gradient_predivide_factor=2.0)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
     (weight.sum() * -8).backward()
     optimizer.synchronize()
@@ -120,6 +122,37 @@ def _clipping() -> list[float]:
 
 def test_gradients_are_clipped(run_workers: RunWorkers) -> None:
     assert run_workers(_clipping, workers=2, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [[4.0]] * 2
+
+
+def _in_another_order() -> list[list[float]]:
+    """Two optimizers; each rank begins with another one, so the first steps wait for each other in threads."""
+    hvd.init()
+    rank = hvd.rank()
+    weights = [nn.Parameter(torch.full((30,), 5.0)), nn.Parameter(torch.full((7,), 50.0))]
+    optimizers = [
+        hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [(f"weight{number}", weight)])
+        for number, weight in enumerate(weights)
+    ]
+    order = [0, 1] if rank == 0 else [1, 0]
+    threads = [threading.Thread(target=_step, args=(optimizers[each], weights[each], 1.0)) for each in order]
+    threads[0].start()
+    deadline = time.monotonic() + 60
+    while not optimizers[order[0]]._beginning.prefix:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    threads[1].start()
+    for thread in threads:
+        thread.join(100)
+        assert not thread.is_alive()
+    hvd.barrier()
+    for optimizer, weight in zip(optimizers, weights):
+        _step(optimizer, weight, 0.0)
+    return [weight.detach().unique().tolist() for weight in weights]
+
+
+def test_in_another_order(run_workers: RunWorkers) -> None:
+    results = run_workers(_in_another_order, BYTEPS_ENABLE_ASYNC="1", BYTEPS_OP_TIMEOUT="60").results
+    assert results == [[[7.0], [52.0]]] * 2
 
 
 def _interrupted_beginning() -> list[float]:

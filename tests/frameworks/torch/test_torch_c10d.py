@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,23 @@ def _reductions() -> None:
     assert tensors[0][0].item() == 2 and tensors[1][0].item() == 1
     with pytest.raises(NotImplementedError, match="SUM, AVG"):
         dist.all_reduce(torch.ones(1), op=dist._make_nccl_premul_sum(2.0))
+    end()
+
+
+def _asked_for() -> None:
+    """What is_completed() says is so: the result is there, without wait()."""
+    rank, size = begin()
+    outputs = [torch.full((3,), -1.0) for _ in range(size)]
+    strided = torch.full((2, 3), float(rank)).t()
+    for work in (
+        dist.all_gather(outputs, torch.full((3,), float(rank)), async_op=True),
+        dist.all_reduce(strided, async_op=True),
+    ):
+        deadline = time.monotonic() + 60
+        while not work.is_completed():
+            assert time.monotonic() < deadline
+    assert [one.tolist() for one in outputs] == [[float(other)] * 3 for other in range(size)]
+    assert torch.equal(strided, torch.full((3, 2), float(sum(range(size)))))
     end()
 
 
@@ -223,6 +241,7 @@ def _callbacks_that_wait() -> None:
 BODIES = [
     _callbacks_that_wait,
     _reductions,
+    _asked_for,
     _gathers,
     _exchanges,
     _coalesced,

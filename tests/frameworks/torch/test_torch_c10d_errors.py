@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import os
+import time
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +16,7 @@ import byteps.torch as bps
 import torch.distributed as dist
 from jobs import Outcomes
 from process_group import begin, end
+from torch import nn
 
 
 def _timeouts() -> None:
@@ -114,6 +118,16 @@ def _wrong() -> None:
         tensor = torch.ones(1)
         dist.all_reduce(tensor)
         assert tensor.item() == 2
+    # An output of another dtype, which has the right number of bytes or not.
+    for output, call in (
+        (torch.zeros(4, dtype=torch.float64), lambda out: dist.all_gather_into_tensor(out, torch.ones(2))),
+        (torch.zeros(4, dtype=torch.int32), lambda out: dist.all_gather_into_tensor(out, torch.ones(2))),
+        (torch.zeros(1, dtype=torch.float64), lambda out: dist.reduce_scatter_tensor(out, torch.ones(2))),
+        (torch.zeros(2, dtype=torch.float16), lambda out: dist.all_to_all_single(out, torch.ones(2))),
+    ):
+        with pytest.raises(ValueError, match=r"must be the same|different dtypes"):
+            call(output)
+        assert not output.any()
     # More comes than there is room for.
     with pytest.raises(ValueError, match="have come"):
         dist.all_gather([torch.empty(1), torch.empty(2)], torch.ones(2))
@@ -122,7 +136,87 @@ def _wrong() -> None:
     end()
 
 
-BODIES = [_timeouts, _aborted, _wrong]
+def _ranks_disagree_in_a_backward_pass() -> None:
+    """DDP's backward pass raises the operation's own error on each rank, and the next pass is as any other."""
+    rank, size = begin()
+    model = nn.parallel.DistributedDataParallel(nn.Linear(3, 2), bucket_cap_mb=0.00001)
+    state = bps.CommHookState(bps.Compression.fp16 if rank else bps.Compression.none)
+    model.register_comm_hook(state, bps.comm_hook)
+    for _ in range(2):
+        with pytest.raises(bps.FailedPreconditionError, match=r"comm_hook"):
+            model(torch.ones(1, 3)).sum().backward()
+    state.compression = bps.Compression.none
+    model.zero_grad()
+    model(torch.full((1, 3), 1.0 + rank)).sum().backward()
+    assert torch.equal(model.module.weight.grad, torch.full((2, 3), (1 + size) / 2))
+
+    def late(gradient: torch.Tensor) -> torch.Tensor:
+        futures.append(dist.all_reduce(torch.ones(2 + rank), async_op=True).get_future())
+        return gradient
+
+    # A future of a pass that is over by then tells its error itself.
+    futures: list[torch.futures.Future[list[torch.Tensor]]] = []
+    weight = torch.ones(1, requires_grad=True)
+    weight.register_hook(late)
+    if rank == 0:
+        weight.sum().backward()
+        bps.barrier("rank 0's pass is over")
+    else:
+        bps.barrier("rank 0's pass is over")
+        with contextlib.suppress(bps.FailedPreconditionError):  # it may be quicker than the end of the pass
+            weight.sum().backward()
+    if rank == 0:
+        with pytest.raises(bps.FailedPreconditionError):
+            futures[0].wait()
+    end()
+
+
+def _a_long_timeout() -> None:
+    """What the program gives counts, also where it is longer than BYTEPS_OP_TIMEOUT."""
+    rank, _ = begin(timeout=datetime.timedelta(minutes=5))
+    seconds = float(os.environ["BYTEPS_OP_TIMEOUT"])
+    tensors = [torch.ones(3) for _ in range(3)]
+    if rank == 0:
+        works = [
+            dist.all_reduce(tensors[0], async_op=True),
+            dist.broadcast(tensors[1], src=1, async_op=True),
+            dist.all_gather([torch.empty(3) for _ in range(2)], tensors[2], async_op=True),
+        ]
+        time.sleep(seconds + 1)  # the deadline that is not to count
+    else:
+        time.sleep(seconds + 1)
+        works = [
+            dist.all_reduce(tensors[0], async_op=True),
+            dist.broadcast(tensors[1], src=1, async_op=True),
+            dist.all_gather([torch.empty(3) for _ in range(2)], tensors[2], async_op=True),
+        ]
+    for work in works:
+        work.wait()
+    assert tensors[0].tolist() == [2.0] * 3
+    dist.barrier()
+    end()
+
+
+def _the_deadline_of_the_job() -> None:
+    """Without a timeout of the program's the job's counts."""
+    rank, _ = begin()
+    if rank == 0:
+        with pytest.raises(bps.DeadlineExceededError):
+            dist.all_reduce(torch.ones(3))
+    bps.barrier("rank 0 was told", timeout=120)
+    end()
+
+
+@pytest.mark.parametrize("body", [_a_long_timeout, _the_deadline_of_the_job])
+def test_deadlines(run_workers: Callable[..., object], body: Callable[[], None]) -> None:
+    run_workers(body, BYTEPS_OP_TIMEOUT="2")
+
+
+def test_the_deadline_by_its_name_of_horovod(run_workers: Callable[..., object]) -> None:
+    run_workers(_the_deadline_of_the_job, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="2")
+
+
+BODIES = [_timeouts, _aborted, _wrong, _ranks_disagree_in_a_backward_pass]
 
 
 @pytest.mark.parametrize("body", BODIES)

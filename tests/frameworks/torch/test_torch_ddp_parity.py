@@ -3,7 +3,7 @@ same with more; the same bits in every run, however the job is set up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -68,19 +68,21 @@ def _batch(kind: type, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor
     return inputs, torch.randint(5, (4,), generator=generator)
 
 
-def _train(kind: type, way: str, dtype: torch.dtype) -> torch.Tensor:
+def _train(kind: type, way: str, dtype: torch.dtype, steps: int) -> torch.Tensor:
     """All weights, after the steps."""
     torch.manual_seed(0)
     model = kind().to(dtype)
     wrapped: nn.Module = model
     optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    if way == "gloo":
+    if way in ("gloo", "backend", "hook"):
         wrapped = nn.parallel.DistributedDataParallel(model)
+        if way == "hook":
+            wrapped.register_comm_hook(None, bps.comm_hook)
     elif way == "wrapper":
         wrapped = bps.parallel.DistributedDataParallel(model)
     else:
         optimizer = bps.DistributedOptimizer(optimizer, model.named_parameters())
-    for step in range(STEPS):
+    for step in range(steps):
         inputs, labels = _batch(kind, step, bps.rank())
         if inputs.is_floating_point():
             inputs = inputs.to(dtype)
@@ -94,14 +96,15 @@ SMOOTH: dict[str, type] = {"network": _Network, "transformer": _Transformer}
 KINDS: dict[str, type] = {**SMOOTH, "kinked": _KinkedNetwork}
 
 
-def _all_ways(kind: str, ways: tuple[str, ...], dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+def _all_ways(
+    kind: str, ways: tuple[str, ...], dtype: torch.dtype = torch.float32, steps: int = STEPS
+) -> dict[str, torch.Tensor]:
     bps.init()
     torch.set_num_threads(1)
-    if "gloo" in ways:
-        dist.init_process_group("gloo", init_method="byteps://")
-    found = {way: _train(KINDS[kind], way, dtype) for way in ways}
-    if "gloo" in ways:
-        dist.destroy_process_group()
+    backend = "gloo" if "gloo" in ways else "byteps"
+    dist.init_process_group(backend, init_method="byteps://")
+    found = {way: _train(KINDS[kind], way, dtype, steps) for way in ways}
+    dist.destroy_process_group()
     return found
 
 
@@ -148,15 +151,27 @@ def _all_kinds() -> list[torch.Tensor]:
     return [_all_ways(kind, ("optimizer",))["optimizer"] for kind in sorted(KINDS)]
 
 
-def test_the_same_bits_however_the_job_is_set_up(run_workers: RunWorkers) -> None:
-    found = []
-    for servers, options in (
-        (0, {}),
-        (0, {}),  # once more: nothing depends on who comes first
-        (1, {"BYTEPS_SHM": "0", "BYTEPS_SCHEDULER": "fifo"}),
-        (2, {"BYTEPS_PARTITION_BYTES": "20000"}),
-        (3, {"BYTEPS_PARTITION_BYTES": "4096", "BYTEPS_SCHEDULER": "priority"}),
-    ):
-        found.append(run_workers(_all_kinds, workers=3, servers=servers, **options).results[0])
+def _all_ways_of_ours() -> list[torch.Tensor]:
+    return list(_all_ways("transformer", ("optimizer", "wrapper", "hook", "backend"), steps=30).values())
+
+
+# By the number of servers; the second is the first once more: nothing depends on who comes first.
+SETUPS: tuple[tuple[int, dict[str, str]], ...] = (
+    (0, {}),
+    (0, {}),
+    (1, {"BYTEPS_SHM": "0", "BYTEPS_SCHEDULER": "fifo"}),
+    (2, {"BYTEPS_PARTITION_BYTES": "20000"}),
+    (3, {"BYTEPS_PARTITION_BYTES": "4096", "BYTEPS_SCHEDULER": "priority"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "workers", "setups"),
+    [(_all_kinds, 3, SETUPS), (_all_ways_of_ours, 2, SETUPS[1::3]), (_all_ways_of_ours, 4, SETUPS[::2])],
+)
+def test_the_same_bits_however_the_job_is_set_up(
+    run_workers: RunWorkers, body: Callable[[], list[torch.Tensor]], workers: int, setups: Sequence[Any]
+) -> None:
+    found = [run_workers(body, workers=workers, servers=servers, **options).results[0] for servers, options in setups]
     for number, weights in enumerate(found[1:], 1):
         assert all(torch.equal(one, first) for one, first in zip(weights, found[0])), number

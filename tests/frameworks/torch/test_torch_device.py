@@ -27,6 +27,26 @@ RunWorkers = Callable[..., Any]
 SCHEDULES = ["late", "early", "random", "late,patience=40"]
 STEPS = 6
 
+# How the tensors of all workers meet: options of run_workers. Without a server the GPUs reduce among themselves.
+WAYS: dict[str, dict[str, Any]] = {
+    "server": {"workers": 2, "servers": 1},
+    "gpus": {"workers": 2, "servers": 0},
+    "gpus in order": {"workers": 3, "servers": 0, "BYTEPS_DETERMINISTIC": "1"},
+}
+SCHEDULES_OF_WAYS = [
+    *[("server", schedule) for schedule in SCHEDULES],
+    *[("gpus", schedule) for schedule in ("late", "random", "late,patience=40")],
+    ("gpus in order", "random"),
+]
+
+
+def _expect_way(gpu: FakeCuda, way: str, before: dict[str, int]) -> None:
+    """Since then the library has copied to the host and back, or never: then results came from GPU to GPU."""
+    after = gpu.counts()
+    for what in ("copies_to_host", "copies_to_device"):
+        copied = after[what] - before[what]
+        assert (copied == 0) == (WAYS[way]["servers"] == 0), f"{way}: {copied} {what}"
+
 
 def _model(seed: int) -> nn.Module:
     torch.manual_seed(seed)
@@ -85,26 +105,29 @@ KINDS: dict[str, tuple[Callable[..., None], bool, Any]] = {
 }
 
 
-def _trains() -> None:
+def _trains(way: str) -> None:
     with gpus_of_job() as gpu:
         for name, (finish, overlap, compression) in KINDS.items():
             # Each rank begins with weights of its own.
             reference = _model(seed=bps.rank())
             start = [parameter.detach().clone() for parameter in reference.parameters()]
             model = gpu.model(reference)
-            waits = gpu.counts()["synchronisations"]
+            before = gpu.counts()
             _train(model, gpu.tensor, f"gpu.{name}.", finish, overlap=overlap, compression=compression)
-            assert gpu.counts()["synchronisations"] == waits, f"{name}: the host waited for the GPU"
+            assert gpu.counts()["synchronisations"] == before["synchronisations"], (
+                f"{name}: the host waited for the GPU"
+            )
+            _expect_way(gpu, way, before)
             _train(reference, lambda batch: batch, f"cpu.{name}.", finish, compression=compression)
             for mine, theirs, begin in zip(model.parameters(), reference.parameters(), start):
                 assert torch.equal(gpu.read(mine), theirs.detach()), name
                 assert not torch.equal(theirs, begin), "it has learned"
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_training(run_workers: RunWorkers, schedule: str) -> None:
+@pytest.mark.parametrize(("way", "schedule"), SCHEDULES_OF_WAYS)
+def test_training(run_workers: RunWorkers, way: str, schedule: str) -> None:
     """The bits of training on the CPU; no wait of the host for the GPU; nothing unordered."""
-    run_workers(_trains, **fake_gpus(schedule))
+    run_workers(_trains, way, **WAYS[way], **fake_gpus(schedule))
 
 
 def _autocasts() -> None:
@@ -170,10 +193,10 @@ def _autocasts() -> None:
                 assert not torch.equal(theirs, begin), "it has learned"
 
 
-@pytest.mark.parametrize("schedule", ["late", "random"])
-def test_training_under_autocast(run_workers: RunWorkers, schedule: str) -> None:
+@pytest.mark.parametrize(("way", "schedule"), [("server", "late"), ("server", "random"), ("gpus", "random")])
+def test_training_under_autocast(run_workers: RunWorkers, way: str, schedule: str) -> None:
     """Likewise where PyTorch computes in 16 bits; a scaler keeps small gradients of float16."""
-    run_workers(_autocasts, **fake_gpus(schedule))
+    run_workers(_autocasts, **WAYS[way], **fake_gpus(schedule))
 
 
 def _asynchronous() -> None:
@@ -204,13 +227,17 @@ def test_asynchronous_training(run_workers: RunWorkers, schedule: str) -> None:
 MADE = ("allocations", "host_allocations", "registrations", "streams", "events")
 
 
-def _steady() -> None:
+def _steady(way: str, overlap: bool) -> None:
     quiet, before = 0, None
     with gpus_of_job() as gpu:
+        begin = gpu.counts()
         model = gpu.model(_model(seed=bps.rank()))
+        gaps = gpu.tensor(torch.ones(8, 6))[:, 1]
 
         def look(model: nn.Module, optimizer: Any, step: int) -> None:
             nonlocal quiet, before
+            # What makes the output of the result is marked in the stream, as each update is.
+            bps.push_pull_inplace(gaps, name="gaps")
             optimizer.step()
             counts = gpu.counts()
             made = [counts[what] for what in MADE]
@@ -219,16 +246,19 @@ def _steady() -> None:
 
         # How many operations are under way at once differs; what is made for them is used again.
         for number in range(40):
-            _train(model, gpu.tensor, "steady.", look, steps=10)
+            _train(model, gpu.tensor, "steady.", look, steps=10, overlap=overlap)
             done = bps.push_pull(torch.tensor(float(quiet >= 9)), average=False, name=f"quiet.{number}")
             if done == bps.size():
                 break
         assert done == bps.size(), before
         assert gpu.counts()["synchronisations"] == 0
+        _expect_way(gpu, way, begin)
 
 
-def test_the_steady_state_makes_nothing(run_workers: RunWorkers) -> None:
-    run_workers(_steady, **fake_gpus("late"))
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_steady_state_makes_nothing(run_workers: RunWorkers, way: str, overlap: bool) -> None:
+    run_workers(_steady, way, overlap, **WAYS[way], **fake_gpus("late"))
 
 
 def _missing_wait() -> None:
@@ -262,9 +292,10 @@ def test_what_nothing_orders_is_reported(run_workers: RunWorkers, body: Callable
     run_workers(body, **fake_gpus(schedule))
 
 
-def _operations() -> None:
+def _operations(way: str) -> None:
     with gpus_of_job() as gpu:
         rank, size = bps.rank(), bps.size()
+        before = gpu.counts()
         values = torch.arange(24.0).view(2, 3, 4) + rank
         total = sum(torch.arange(24.0).view(2, 3, 4) + other for other in range(size))
         x = gpu.tensor(values)
@@ -273,15 +304,17 @@ def _operations() -> None:
         turned = bps.push_pull(x.permute(2, 0, 1), average=False, name="turned")
         part = x.clone()
         bps.push_pull_inplace(part[:, 1], average=False, name="part")
-        wide = gpu.tensor(values.to(torch.int64))
-        bps.allreduce_(wide, op=bps.Average, name="wide")
-        half = bps.push_pull(x.to(torch.bfloat16), op=bps.Max, name="half")
         sent = bps.broadcast(x, 1, name="sent")
         bps.broadcast_(x[:, 2], 0, name="column")
         nothing = bps.push_pull(gpu.tensor(torch.empty(0, 5)), name="nothing")
         scalar = bps.push_pull(gpu.tensor(torch.tensor(float(rank))), average=False, name="scalar")
         leaf = nn.Parameter(gpu.tensor(values))
         bps.push_pull(leaf, average=False, name="leaf").sum().backward()
+        _expect_way(gpu, way, before)
+        # NCCL has not these: the GPUs of a host leave them to its memory.
+        wide = gpu.tensor(values.to(torch.int64))
+        bps.allreduce_(wide, op=bps.Average, name="wide")
+        half = bps.push_pull(gpu.tensor(values.to(torch.bfloat16)), op=bps.Max, name="half")
         results = {
             "out": (out, total),
             "new": (new, total * 2),
@@ -301,9 +334,9 @@ def _operations() -> None:
         assert torch.equal(gpu.read(x)[:, 2], values[:, 2] - rank)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_operations(run_workers: RunWorkers, schedule: str) -> None:
-    run_workers(_operations, **fake_gpus(schedule))
+@pytest.mark.parametrize(("way", "schedule"), SCHEDULES_OF_WAYS)
+def test_operations(run_workers: RunWorkers, way: str, schedule: str) -> None:
+    run_workers(_operations, way, **WAYS[way], **fake_gpus(schedule))
 
 
 def _collectives() -> None:
@@ -364,9 +397,9 @@ def _collectives() -> None:
             before = gpu.counts()["synchronisations"]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_collectives(run_workers: RunWorkers, schedule: str) -> None:
-    run_workers(_collectives, workers=3, **fake_gpus(schedule))
+@pytest.mark.parametrize(("servers", "schedule"), [*[(1, schedule) for schedule in SCHEDULES], (0, "random")])
+def test_collectives(run_workers: RunWorkers, servers: int, schedule: str) -> None:
+    run_workers(_collectives, workers=3, servers=servers, **fake_gpus(schedule))
 
 
 def _streams() -> None:
@@ -427,9 +460,9 @@ def _streams() -> None:
             assert torch.equal(found[0], torch.full((20_000,), float(number % 20 * bps.size())))
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_streams_and_freed_memory(run_workers: RunWorkers, schedule: str) -> None:
-    run_workers(_streams, **fake_gpus(schedule))
+@pytest.mark.parametrize(("way", "schedule"), SCHEDULES_OF_WAYS)
+def test_streams_and_freed_memory(run_workers: RunWorkers, way: str, schedule: str) -> None:
+    run_workers(_streams, **WAYS[way], **fake_gpus(schedule))
 
 
 def _second_gpu_and_thread() -> None:
@@ -474,8 +507,9 @@ def _callbacks() -> None:
             assert torch.equal(found, torch.full((3000,), 2.0 * bps.size())), "told before the result was there"
 
 
-def test_a_completion_comes_when_the_result_is_there(run_workers: RunWorkers) -> None:
-    run_workers(_callbacks, **fake_gpus("late"))
+@pytest.mark.parametrize("way", WAYS)
+def test_a_completion_comes_when_the_result_is_there(run_workers: RunWorkers, way: str) -> None:
+    run_workers(_callbacks, **WAYS[way], **fake_gpus("late"))
 
 
 def _beside_a_cpu() -> None:
@@ -488,8 +522,9 @@ def _beside_a_cpu() -> None:
         assert torch.equal(found, sum(torch.arange(5000.0) + rank for rank in range(bps.size())))
 
 
-def test_beside_a_worker_without_a_gpu(run_workers: RunWorkers) -> None:
-    run_workers(_beside_a_cpu, **fake_gpus("late"))
+@pytest.mark.parametrize("servers", [1, 0])
+def test_beside_a_worker_without_a_gpu(run_workers: RunWorkers, servers: int) -> None:
+    run_workers(_beside_a_cpu, servers=servers, **fake_gpus("late"))
 
 
 def _scaler() -> None:
@@ -517,8 +552,9 @@ def _scaler() -> None:
             assert torch.equal(bps.broadcast(weight, 0, name=f"check.{number}"), weight)
 
 
-def test_a_grad_scaler(run_workers: RunWorkers) -> None:
-    run_workers(_scaler, **fake_gpus("late"))
+@pytest.mark.parametrize("servers", [1, 0])
+def test_a_grad_scaler(run_workers: RunWorkers, servers: int) -> None:
+    run_workers(_scaler, servers=servers, **fake_gpus("late"))
 
 
 def _errors() -> None:

@@ -178,6 +178,7 @@ def _job() -> None:
         end()
 
 
-@pytest.mark.parametrize("schedule", ["late", "random"])
-def test_collectives_streams_and_futures(run_workers: RunWorkers, schedule: str) -> None:
-    run_workers(_job, workers=3, **fake_gpus(schedule))
+@pytest.mark.parametrize(("servers", "schedule"), [(1, "late"), (1, "random"), (0, "random")])
+def test_collectives_streams_and_futures(run_workers: RunWorkers, servers: int, schedule: str) -> None:
+    """Without a server the GPUs reduce among themselves."""
+    run_workers(_job, workers=3, servers=servers, **fake_gpus(schedule))

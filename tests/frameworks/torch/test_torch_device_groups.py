@@ -83,8 +83,10 @@ def _groups() -> None:
             assert _same(gpu, one, expected), (what, one, expected)
 
 
-def test_groups(run_workers: RunWorkers) -> None:
-    run_workers(_groups, workers=3, **fake_gpus("random"))
+@pytest.mark.parametrize("servers", [1, 0])
+def test_groups(run_workers: RunWorkers, servers: int) -> None:
+    """Without a server the GPUs reduce among themselves."""
+    run_workers(_groups, workers=3, servers=servers, **fake_gpus("random"))
 
 
 def _streams_of_groups(gpu: FakeCuda) -> None:
@@ -305,7 +307,9 @@ def _job() -> None:
             part(gpu)
 
 
-@pytest.mark.parametrize("schedule", ["late", "random"])
-def test_streams_errors_messages_adasum_and_sparse_tensors(run_workers: RunWorkers, schedule: str) -> None:
+@pytest.mark.parametrize(("servers", "schedule"), [(1, "late"), (1, "random"), (0, "random")])
+def test_streams_errors_messages_adasum_and_sparse_tensors(
+    run_workers: RunWorkers, servers: int, schedule: str
+) -> None:
     """One job for all of them, since most of the time goes into its start."""
-    run_workers(_job, **fake_gpus(schedule))
+    run_workers(_job, servers=servers, **fake_gpus(schedule))

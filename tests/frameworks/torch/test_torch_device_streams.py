@@ -126,11 +126,14 @@ def _model_in_other_stream() -> None:
         _same(gpu, model, reference)
 
 
-@pytest.mark.parametrize("schedule", ["late", "random", "late,patience=300"])
+@pytest.mark.parametrize(("servers", "schedule"), [(1, "late"), (1, "random"), (1, "late,patience=300"), (0, "random")])
 @pytest.mark.parametrize("body", [_averages, _model_in_other_stream])
-def test_updates_are_ordered_for_every_stream(run_workers: RunWorkers, body: Callable[[], None], schedule: str) -> None:
-    """overlap_forward, with a stream that touches the parameters before the forward pass does."""
-    run_workers(body, **fake_gpus(schedule))
+def test_updates_are_ordered_for_every_stream(
+    run_workers: RunWorkers, body: Callable[[], None], servers: int, schedule: str
+) -> None:
+    """overlap_forward, with a stream that touches the parameters before the forward pass does. Without a server the
+    GPUs reduce among themselves."""
+    run_workers(body, servers=servers, **fake_gpus(schedule))
 
 
 def _captured() -> None:
@@ -255,10 +258,10 @@ def _futures() -> None:
         end()
 
 
-@pytest.mark.parametrize("schedule", ["late", "random"])
-def test_futures_wait_for_no_stream_of_the_program(run_workers: RunWorkers, schedule: str) -> None:
+@pytest.mark.parametrize(("servers", "schedule"), [(1, "late"), (1, "random"), (0, "random")])
+def test_futures_wait_for_no_stream_of_the_program(run_workers: RunWorkers, servers: int, schedule: str) -> None:
     """comm_hook and the backend byteps: the host waits for its own copies alone, and for none where there are none."""
-    run_workers(_futures, **fake_gpus(schedule))
+    run_workers(_futures, servers=servers, **fake_gpus(schedule))
 
 
 class _Broken(bps.Compression.fp16):

@@ -86,6 +86,89 @@ def _a_failed_operation_takes_back_to_the_commit() -> None:
     assert all(torch.equal(a, b) for a, b in zip(weights, again))
 
 
+def _a_failure_behind_a_step() -> None:
+    """With overlap_forward a gradient's operation fails when step() has returned; the program has one more of its own
+    on its way."""
+    hvd.init()
+    rank = hvd.rank()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model.named_parameters(), overlap_forward=model
+    )
+    state = elastic.TorchState(model, optimizer, batch=0)
+    resets: list[int] = []
+    lonely: list[Any] = []
+    state.register_reset_callbacks([lambda: resets.append(1)])
+
+    def step(inputs: float) -> None:
+        optimizer.zero_grad()
+        model(torch.full((1, 3), inputs)).sum().backward()
+        optimizer.step()
+
+    @elastic.run
+    def train(state: Any) -> list[torch.Tensor]:
+        while state.batch < 5:
+            if state.batch == 3 and not resets:
+                optimizer.zero_grad()
+                loss = model(torch.ones(1, 3)).sum()
+                if rank == 0:
+                    lonely.append(hvd.allreduce_async(torch.ones(1), name="on rank 0 alone"))
+                loss.backward()
+                for item in optimizer._reducer.in_flight.values():
+                    item.handle.cancel()
+                optimizer.step()
+            else:
+                step(1.0 + state.batch)
+            state.batch += 1
+            if state.batch == 2:
+                state.commit()
+        optimizer.finish_step()
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    values = train(state)
+    assert len(resets) == 1 and not optimizer._reducer.pending and not optimizer._reducer.in_flight
+    for value in values:
+        assert torch.equal(hvd.broadcast(value, 0), value)
+    plain = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    torch.manual_seed(0)
+    for layer in plain:
+        layer.reset_parameters()
+    reference = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    for batch in range(5):
+        reference.zero_grad()
+        plain(torch.full((1, 3), 1.0 + batch)).sum().backward()
+        reference.step()
+    for value, wanted in zip(values, plain.parameters()):
+        torch.testing.assert_close(value, wanted.detach())
+
+
+def _sparse_optimizers_begin() -> None:
+    """An optimizer that takes sparse gradients alone gets its state by the model."""
+    hvd.init()
+    model = nn.Embedding(6, 2, sparse=True)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SparseAdam(model.parameters()), model.named_parameters())
+    state = elastic.TorchState(model, optimizer)
+    state.sync()
+    model(torch.tensor([hvd.rank()])).sum().backward()
+    optimizer.step()
+    state.commit()
+    state.restore()
+    # Others as well, with gradients of either layout.
+    for made, options in (
+        (torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), {}),
+        (torch.optim.Adam(model.parameters()), {"sparse_as_dense": True}),
+    ):
+        optimizer = hvd.DistributedOptimizer(made, model.named_parameters(prefix=type(made).__name__), **options)
+        state = elastic.TorchState(model, optimizer)
+        state.sync()
+        optimizer.zero_grad()
+        model(torch.tensor([hvd.rank()])).sum().backward()
+        optimizer.step()
+        weights = hvd.allgather_object(model.weight.detach())
+        assert torch.equal(weights[0], weights[1])
+
+
 def _updates_interrupt_all_ranks() -> None:
     hvd.init()
     rank = hvd.rank()
@@ -154,6 +237,16 @@ def _sampler() -> None:
     sampler.set_epoch(1)
     assert not sampler.processed_indices and len(list(sampler)) == 11
     assert list(sampler) != mine
+    # The state of one rank will do for all: the others have processed as much.
+    sampler.record_batch(0, 3)
+    both = hvd.allgather_object(list(sampler)[:3])
+    saved = hvd.broadcast_object(sampler.state_dict(), 0)
+    assert saved == {"epoch": 1, "processed_indices": set(both[0]) | set(both[1])}
+    again = elastic.ElasticSampler(range(21), shuffle=True, seed=3)
+    again.load_state_dict(saved)
+    rest = set().union(*hvd.allgather_object(list(again)))
+    assert rest == set(range(21)) - saved["processed_indices"]
+    assert again.state_dict() == saved, "nothing of what is left"
     plain = elastic.ElasticSampler(range(4), shuffle=False)
     assert list(plain) == list(range(rank, 4, size))
 
@@ -248,6 +341,8 @@ BODIES = [
     _constructors_of_horovod,
     _sampler_of_horovod,
     _a_failed_operation_takes_back_to_the_commit,
+    _a_failure_behind_a_step,
+    _sparse_optimizers_begin,
     _updates_interrupt_all_ranks,
     _own_errors_go_through,
     _sampler,

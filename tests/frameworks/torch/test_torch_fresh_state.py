@@ -88,6 +88,21 @@ def test_sparse_gradients_by_the_model(alone: None) -> None:
     bps.broadcast_optimizer_state(torch.optim.SparseAdam(list(model.parameters())), 0, model)
 
 
+def test_embeddings_have_dense_state(alone: None) -> None:
+    """Where the optimizer takes dense gradients as well: one that began with sparse ones could not be broadcast."""
+    model = nn.Embedding(5, 2, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    bps.broadcast_optimizer_state(optimizer, 0, model=model)
+    assert model.weight.grad.is_sparse and optimizer.state[model.weight]["momentum_buffer"].layout is torch.strided
+    wrapped = bps.DistributedOptimizer(
+        torch.optim.Adam(model.parameters(), lr=0.1), model.named_parameters(), sparse_as_dense=True
+    )
+    bps.broadcast_optimizer_state(wrapped, 0, model=model)
+    assert not model.weight.grad.is_sparse and wrapped.state
+    model(torch.tensor([1])).sum().backward()
+    wrapped.step()
+
+
 def test_state_that_is_there_is_left_alone(alone: None) -> None:
     model = _model()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -118,6 +120,52 @@ def _optimizer_state() -> None:
     assert distributed.param_groups[0]["lr"] == 0.1
 
 
+class _WideMomentum(torch.optim.Optimizer):
+    """SGD that keeps a momentum in float32, and a list of two numbers in float64, whatever the parameters are of."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is None:
+                continue
+            state = self.state[parameter]
+            if not state:
+                state["momentum"] = torch.zeros(parameter.shape)
+                state["norms"] = [torch.zeros(2, dtype=torch.float64), {"last": torch.zeros(1, dtype=torch.float64)}]
+            state["momentum"].mul_(0.9).add_(parameter.grad)
+            state["norms"][0] += parameter.grad.double().norm()
+            parameter.sub_(0.1 * state["momentum"])
+
+
+def _state_of_other_dtypes() -> None:
+    """State whose dtypes are not those of the parameters has the same dtypes and bits on all ranks, and what comes of
+    it, too."""
+    bps.init()
+    rank = bps.rank()
+    for make in (torch.optim.NAdam, torch.optim.ASGD, _WideMomentum):
+        for dtype in (torch.bfloat16, torch.float64):
+            torch.manual_seed(0)
+            parameters = [nn.Parameter(torch.randn(4, 3, dtype=dtype)), nn.Parameter(torch.randn(2, dtype=dtype))]
+            optimizer = make(parameters)
+            for step in range(6):
+                if step == 3:
+                    bps.broadcast_parameters([("0", parameters[0]), ("1", parameters[1])], 0)
+                    own = copy.deepcopy(optimizer.state_dict())
+                    bps.broadcast_optimizer_state(optimizer, 0)
+                    assert rank != 0 or _equal(own, optimizer.state_dict()), "the root's is left alone"
+                if step >= 3 or rank == 0:
+                    for parameter in parameters:
+                        source = torch.Generator().manual_seed(step)
+                        parameter.grad = torch.randn(parameter.shape, generator=source).to(dtype)
+                    optimizer.step()
+                    if step >= 3:
+                        states = bps.allgather_object((optimizer.state_dict(), parameters))
+                        assert _equal(states[0], states[1]), (make, dtype, step, states)
+
+
 def _optimizers_that_differ() -> None:
     """An error that says how, on every rank, before anything is sent; nothing has changed, and the session goes on."""
     bps.init()
@@ -200,6 +248,72 @@ def _optimizers_that_differ() -> None:
     assert good.param_groups[0]["lr"] == 2.0
 
 
+def _a_scheduler_made_before() -> None:
+    """The order of many programs: the scheduler has the plain optimizer, the distributed one gets rank 0's state."""
+    bps.init()
+    model = nn.Linear(2, 2)
+    plain = torch.optim.SGD(model.parameters(), lr=1.0 + bps.rank(), momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(plain, step_size=1, gamma=0.5)
+    optimizer = bps.DistributedOptimizer(plain, model.named_parameters())
+    saved: dict[str, Any] | None = None
+    for _ in range(2):
+        if saved is None:
+            bps.broadcast_optimizer_state(optimizer, 0)
+        else:
+            optimizer.load_state_dict(saved)
+        rate = optimizer.param_groups[0]["lr"]
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it did not see the step
+            scheduler.step()
+        assert optimizer.param_groups[0]["lr"] == rate / 2 == plain.param_groups[0]["lr"]
+        assert bps.allgather_object(rate) == [rate] * bps.size()
+        assert plain.state_dict()["state"].keys() == optimizer.state_dict()["state"].keys()
+        saved = optimizer.state_dict()
+    bps.broadcast_parameters(model.state_dict(), 0)
+
+
+class _Lookahead(torch.optim.Optimizer):
+    """Has an optimizer inside, whose options and state are its own, also behind load_state_dict()."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+        self.defaults, self.param_groups, self.state = inner.defaults, inner.param_groups, inner.state
+
+    def step(self, closure: Any = None) -> None:
+        self.inner.step(closure)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state_dict)
+        self.param_groups, self.state = self.inner.param_groups, self.inner.state
+
+
+def _an_optimizer_inside_of_another() -> None:
+    """The options that a scheduler changes are those that the inner one steps with."""
+    bps.init()
+    model = nn.Linear(2, 2)
+    optimizer = bps.DistributedOptimizer(
+        _Lookahead(torch.optim.SGD(model.parameters(), lr=1.0 + bps.rank(), momentum=0.9)), model.named_parameters()
+    )
+    bps.broadcast_parameters(model.state_dict(), 0)
+    bps.broadcast_optimizer_state(optimizer, 0)
+    optimizer.load_state_dict(optimizer.state_dict())
+    for rate in (1.0, 0.125):
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        before = model.bias.detach().clone()
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        moved = (before - model.bias.detach()) / rate
+        torch.testing.assert_close(moved, torch.full((2,), 1.0 if rate == 1.0 else 1.9))
+    weights = bps.allgather_object(model.weight.detach())
+    assert all(torch.equal(weight, weights[0]) for weight in weights)
+
+
 def _objects() -> None:
     bps.init()
     rank = bps.rank()
@@ -217,7 +331,10 @@ def _objects() -> None:
 BODIES = [
     _parameters,
     _optimizer_state,
+    _state_of_other_dtypes,
     _optimizers_that_differ,
+    _a_scheduler_made_before,
+    _an_optimizer_inside_of_another,
     _objects,
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,24 @@ def _other_process_sets_count_for_themselves() -> None:
     models = [_model(1), _model(2)]
     _check(models, [_wrap(model) for model in models], 1, 2)
     bps.remove_process_set(alone)
+
+
+def _unnamed_in_overlapping_sets() -> None:
+    """Rank 1 is in both sets, and has made another optimizer when rank 2 makes its first."""
+    bps.init()
+    sets = [bps.add_process_set([0, 1]), bps.add_process_set([1, 2])]
+    for ranks in sets:
+        if not ranks.included():
+            continue
+        weight = nn.Parameter(torch.zeros(3))
+        optimizer = bps.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), process_set=ranks)
+        (weight.sum() * (1.0 + bps.rank())).backward()
+        optimizer.step()
+        assert weight.tolist() == [-0.5 - sum(ranks.ranks) / 2 - 0.5] * 3
+
+
+def test_unnamed_in_overlapping_sets(run_workers: Callable[..., Any]) -> None:
+    run_workers(_unnamed_in_overlapping_sets, workers=3, BYTEPS_OP_TIMEOUT="30")
 
 
 def _a_new_session() -> None:

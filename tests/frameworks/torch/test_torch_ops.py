@@ -79,6 +79,14 @@ def test_average_and_op() -> None:
         choose_op(bps.Average, False)
 
 
+def test_a_reduction_in_the_place_of_average(alone: None) -> None:
+    tensor = torch.ones(2)
+    for call in (bps.push_pull, bps.push_pull_inplace, bps.push_pull_async, bps.allreduce, bps.allreduce_async_):
+        with pytest.raises(TypeError, match=r"average is Max; it must be True or False\..*op=Max"):
+            call(tensor, bps.Max)
+    assert torch.equal(bps.push_pull(tensor), tensor)
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.float8_e4m3fn])
 def test_dtypes_that_cannot_be_sent(alone: None, dtype: torch.dtype) -> None:
     tensor = torch.empty(3, dtype=dtype)

@@ -313,6 +313,40 @@ def _compressed() -> None:
     assert parameter.tolist() == [-3, -0.75]
 
 
+class _Halves(bps.Compression.none):
+    """Sends what it is given, and doubles what comes."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
+        return tensor, tensor.max().item()  # of no empty tensor
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: float) -> torch.Tensor:
+        assert ctx > 0
+        return tensor * 2
+
+
+def _a_compressor_of_the_program() -> None:
+    """One that sends the gradient itself gets back what comes of it, too."""
+    bps.init()
+    for elements in (2, 1 << 16):  # of which the second goes into another buffer where there are several workers
+        for op, expected in ((bps.Average, 3.0), (bps.Sum, 6.0), (bps.Adasum, 3.0)):
+            parameter = torch.zeros(elements, requires_grad=True)
+            optimizer = bps.DistributedOptimizer(
+                torch.optim.SGD([parameter], lr=1.0), [("p", parameter)], compression=_Halves, op=op
+            )
+            for step in (1, 2):
+                optimizer.zero_grad()
+                # Adasum: of changes, and of like direction it makes their mean (of -1 and -1).
+                (parameter * (-1.0 if op is bps.Adasum else 1.0 + bps.rank())).sum().backward()
+                optimizer.step()
+                if op is bps.Adasum:
+                    assert (parameter == 2.0 * step).all(), parameter
+                else:
+                    assert (parameter.grad == expected).all() and (parameter == -expected * step).all(), parameter
+        assert bps.allreduce(torch.ones(2), compression=_Halves).tolist() == [2.0, 2.0]
+
+
 def _memory_formats() -> None:
     bps.init()
     rank = bps.rank()
@@ -351,6 +385,7 @@ BODIES = [
     _rules,
     _two_optimizers,
     _compressed,
+    _a_compressor_of_the_program,
     _memory_formats,
     _disagreement,
 ]

@@ -120,6 +120,90 @@ def _unused_parameters() -> None:
     assert [weight.grad.item() for weight in (first, second, third)] == [0.5, 0.5, 0.0]
 
 
+def _kept_gradients_survive_an_error() -> None:
+    """Behind a reduction that the ranks disagree about, what nobody has used has what it had."""
+    bps.init()
+    model = DistributedDataParallel(_Branches(), find_unused_parameters=True)
+    first, _, third = (branch.weight for branch in model.module.branches)
+    third.grad = kept = torch.full((1, 1), 7.0)
+    model._reducer.op = bps.Max if bps.rank() else bps.Sum
+    with pytest.raises(bps.FailedPreconditionError):
+        model(torch.ones(1, 1), 0).sum().backward()
+    assert third.grad is kept and kept.item() == 7.0
+    model._reducer.op = bps.Average
+    first.grad = None
+    model(torch.ones(1, 1), 0).sum().backward()
+    assert first.grad.item() == 1.0 and third.grad is kept
+
+
+def _forward_passes_in_between() -> None:
+    """What belongs together is the forward and the backward pass of the same outputs, whatever was called since."""
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    model = DistributedDataParallel(nn.Linear(1, 1, bias=False))
+    weight = model.module.weight
+    mean = (1 + size) / 2
+    averaged = model(torch.full((1, 1), 1.0 + rank))
+    if rank == 0:  # on one rank alone
+        with model.no_sync():
+            own = model(torch.ones(1, 1))
+    averaged.sum().backward()
+    assert weight.grad.item() == mean
+    if rank == 0:
+        own.sum().backward()
+        assert weight.grad.item() == mean + 1, "not averaged"
+        weight.grad = None
+    weight.grad = None
+
+    with model.no_sync():
+        own = model(torch.full((1, 1), 1.0 + rank))
+    averaged = model(torch.full((1, 1), 2.0))
+    (averaged + own).sum().backward()
+    assert weight.grad.item() == 2.0 + mean, "in one pass"
+    with model.no_sync():
+        model(torch.full((1, 1), 1.0 + rank)).sum().backward()
+    _equal_everywhere([weight.grad - (1 + rank)])
+
+
+class _Odd(nn.Module):
+    """Whose state_dict() is not what there is to be shared."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.backbone, self.head, self.own = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+        self.register_buffer("hidden", torch.full((2,), float(seed)), persistent=False)
+        self.register_buffer("mine", torch.full((2,), float(seed)))
+        self._ddp_params_and_buffers_to_ignore = ["own.weight", "own.bias", "mine"]
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 1}
+
+    def state_dict(self, *arguments: Any, **keywords: Any) -> dict[str, Any]:
+        whole = super().state_dict(*arguments, **keywords)
+        return {name: value for name, value in whole.items() if not name.startswith("backbone")}
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.own(self.head(self.backbone(inputs))) + self.hidden + self.mine
+
+
+def _what_is_shared() -> None:
+    """Parameters and buffers, but not those that the module says are each rank's own."""
+    bps.init()
+    rank = bps.rank()
+    model = DistributedDataParallel(_Odd(seed=1 + rank))
+    module = model.module
+    _equal_everywhere([*module.backbone.parameters(), *module.head.parameters(), module.hidden])
+    assert module.hidden.tolist() == [1.0] * 2 and module.mine.tolist() == [1.0 + rank] * 2
+    assert torch.equal(module.own.weight, _Odd(seed=1 + rank).own.weight)
+    model(torch.full((1, 2), 1.0 + rank)).sum().backward()
+    _equal_everywhere([parameter.grad for parameter in module.head.parameters()])
+    weights = bps.allgather(module.own.weight.grad[None], name="own gradients")
+    assert not torch.equal(weights[0], weights[1])
+    model(torch.ones(1, 2))
+    assert module.mine.tolist() == [1.0 + rank] * 2
+
+
 def _buffers() -> None:
     bps.init()
     rank = bps.rank()
@@ -134,6 +218,31 @@ def _buffers() -> None:
     model.eval()
     with torch.no_grad():
         model(_inputs(0, rank))
+
+
+def _when_buffers_are_shared() -> None:
+    """As torch's class: at the beginning and before forward passes, with either argument."""
+    bps.init()
+    rank = bps.rank()
+    for options, at_first, later in (
+        ({"broadcast_buffers": False}, False, False),
+        ({"broadcast_buffers": None}, True, True),
+        ({"forward_sync_buffers": False}, True, False),
+        ({"forward_sync_buffers": True}, True, True),
+        ({"broadcast_buffers": False, "forward_sync_buffers": True}, True, True),
+        ({"broadcast_buffers": True, "forward_sync_buffers": False}, True, False),
+    ):
+        model = DistributedDataParallel(_Odd(seed=1 + rank), **options)
+        hidden = model.module.hidden
+        assert hidden.tolist() == [1.0 if at_first else 1.0 + rank] * 2, options
+        assert model.forward_sync_buffers == model.broadcast_buffers == later
+        hidden.fill_(5.0 + rank)
+        model(torch.ones(1, 2)).sum().backward()
+        assert hidden.tolist() == [5.0 if later else 5.0 + rank] * 2, options
+    # One that cannot be written is nobody's business where buffers are not shared.
+    odd = nn.Linear(2, 2)
+    odd.register_buffer("wide", torch.ones(1).expand(3), persistent=False)
+    DistributedDataParallel(odd, broadcast_buffers=False)(torch.ones(1, 2)).sum().backward()
 
 
 def _options() -> None:
@@ -277,7 +386,11 @@ BODIES = [
     _averages_when_backward_returns,
     _accumulates,
     _unused_parameters,
+    _kept_gradients_survive_an_error,
+    _forward_passes_in_between,
+    _what_is_shared,
     _buffers,
+    _when_buffers_are_shared,
     _options,
     _two_models_and_frozen_parameters,
     _checkpointed,

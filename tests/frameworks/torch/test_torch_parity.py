@@ -229,6 +229,24 @@ def test_members(owner: str) -> None:
             check(member, wanted)
 
 
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("compression", "Compression Compressor FP16Compressor NoneCompressor"),
+        ("functions", "allgather_object broadcast_object broadcast_optimizer_state broadcast_parameters"),
+        ("optimizer", "DistributedOptimizer"),
+        ("sync_batch_norm", "SyncBatchNorm"),
+        ("elastic", "ElasticSampler ObjectState State TorchState run"),
+        ("elastic.sampler", "ElasticSampler"),
+        ("elastic.state", "TorchState"),
+    ],
+)
+def test_modules_of_horovod(module: str, names: str) -> None:
+    found = importlib.import_module(f"byteps.horovod.torch.{module}")
+    for name in names.split():
+        assert getattr(found, name) is not None
+
+
 def test_elastic_by_its_module() -> None:
     """As programs of Horovod import it."""
     from byteps.horovod.torch.elastic import ElasticSampler, TorchState, run
@@ -285,6 +303,24 @@ def test_members_of_the_wrapper(alone: None) -> None:
     wrapped(torch.ones(1, 2)).sum().backward()
     wrapped.synchronize()
     assert torch.equal(module.weight.grad, torch.full((2, 2), 2.0))
+
+
+def test_the_wrapper_is_constructed_as_that_of_torch(alone: None) -> None:
+    """By position up to where torch itself has added arguments; by name all of them, with the defaults of torch."""
+    theirs = list(inspect.signature(torch.nn.parallel.DistributedDataParallel).parameters.values())
+    ours = list(inspect.signature(byteps.torch.parallel.DistributedDataParallel).parameters.values())
+    names = [each.name for each in theirs]
+    last = names.index("static_graph") + 1
+    own = [each.name for each in ours[:last]]
+    # `init_sync` is of newer versions of torch, and was of BytePS before.
+    assert [name for name in own if name in names] == [name for name in names[:last] if name in own]
+    for mine, its in zip(ours, theirs):
+        if mine.name == its.name and its.name not in ("broadcast_buffers", "bucket_cap_mb"):
+            assert mine.default == its.default, mine.name
+    module = torch.nn.Linear(2, 2)
+    defaults = {each.name: each.default for each in theirs if each.name != "module"}
+    wrapped = byteps.torch.parallel.DistributedDataParallel(module, **defaults)
+    assert wrapped.broadcast_buffers is True, "also where None is the default"
 
 
 def test_broadcast_optimizer_state_takes_the_model_third() -> None:

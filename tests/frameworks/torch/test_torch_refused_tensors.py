@@ -17,6 +17,7 @@ import byteps.torch as bps
 import torch.distributed as dist
 from byteps.torch import ops
 from jobs import clean_environment, launcher_command, run_job
+from torch.testing._internal.two_tensor import TwoTensor
 
 Tensor = torch.Tensor
 
@@ -118,8 +119,16 @@ BAD: dict[str, Callable[[], Tensor]] = {
     "sparse_csr": lambda: torch.ones(2, 3).to_sparse_csr(),
     "float8": lambda: torch.ones(2, 3).to(torch.float8_e4m3fn),
     "uint16": lambda: torch.ones(2, 3).to(torch.uint16),
+    "two tensors": lambda: TwoTensor(torch.ones(2, 3), torch.ones(2, 3)),
 }
-MESSAGES = {"meta": "meta", "sparse": "sparse", "sparse_csr": "sparse", "float8": "float8_e4m3fn", "uint16": "uint16"}
+MESSAGES = {
+    "meta": "meta",
+    "sparse": "sparse",
+    "sparse_csr": "sparse",
+    "float8": "float8_e4m3fn",
+    "uint16": "uint16",
+    "two tensors": "TwoTensor has no memory of its own",
+}
 
 # What is wrong about each of them, and the same without it.
 _ONES, _PAIR = torch.ones(2, 3), torch.ones(2)
@@ -134,6 +143,26 @@ ARGUMENTS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "torch.distributed all_to_all_single": (
         lambda: dist.all_to_all_single(torch.empty(2), _PAIR, [1, 1], [2, 1]),
         lambda: dist.all_to_all_single(torch.empty(2), _PAIR, [1, 1], [1, 1]),
+    ),
+    "torch.distributed allreduce_coalesced, the second": (
+        lambda: _group().allreduce_coalesced([torch.ones(2), torch.ones(2).expand(3, 2)]).wait(),
+        lambda: _group().allreduce_coalesced([torch.ones(2), torch.ones(3, 2)]).wait(),
+    ),
+    "torch.distributed all_gather_into_tensor, the second": (
+        lambda: _group().allgather_into_tensor_coalesced([torch.empty(2), torch.empty(3)], [torch.ones(1)] * 2).wait(),
+        lambda: _group().allgather_into_tensor_coalesced([torch.empty(2), torch.empty(2)], [torch.ones(1)] * 2).wait(),
+    ),
+    "torch.distributed all_gather_into_tensor, of two into one": (
+        lambda: _group().allgather_into_tensor_coalesced([torch.empty(2)], [torch.ones(1)] * 2).wait(),
+        lambda: _group().allgather_into_tensor_coalesced([torch.empty(2)], [torch.ones(1)]).wait(),
+    ),
+    "torch.distributed reduce_scatter_tensor, the second": (
+        lambda: (
+            _group()
+            .reduce_scatter_tensor_coalesced([torch.empty(1), torch.empty(1).double()], [torch.ones(2)] * 2)
+            .wait()
+        ),
+        lambda: _group().reduce_scatter_tensor_coalesced([torch.empty(1), torch.empty(1)], [torch.ones(2)] * 2).wait(),
     ),
     "allreduce of flags": (lambda: bps.allreduce(_PAIR > 0), lambda: bps.allreduce(_PAIR)),
     "grouped_allreduce, scaled flags": (

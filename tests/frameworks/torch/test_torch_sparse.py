@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import socket
@@ -190,7 +191,50 @@ def _mixed_layouts() -> None:
         pass_with(sparse=True)
 
 
-BODIES = [_sums, _trains, _mixed_layouts]
+class _Tasks(nn.Module):
+    """Two embeddings, of which a pass uses one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(6, 2, sparse=True) for _ in range(2))
+
+    def forward(self, which: int, row: int) -> torch.Tensor:
+        return self.tables[which](torch.tensor([row, row])).square().sum()
+
+
+def _used_later() -> None:
+    """An embedding that no rank has used yet: its gradients are sparse when it is used."""
+    hvd.init()
+    rank = hvd.rank()
+    for make, groups in ((torch.optim.SGD, None), (torch.optim.SGD, 1), (torch.optim.SparseAdam, None)):
+        torch.manual_seed(0)
+        model = _Tasks()
+        alone = copy.deepcopy(model)
+        optimizer = hvd.DistributedOptimizer(
+            make(model.parameters(), lr=0.1), model.named_parameters(), op=hvd.Sum, groups=groups
+        )
+        reference = make(alone.parameters(), lr=0.1)
+        tables = [table.weight for table in model.tables]
+        # Which each rank uses, step by step.
+        for step, used in enumerate(([0, 0], [0, 0], [1, 0], [0, 1], [1, 1])):
+            optimizer.zero_grad()
+            model(used[rank], 1 + rank).backward()
+            optimizer.step()
+            reference.zero_grad()
+            sum(alone(which, 1 + other) for other, which in enumerate(used)).backward()
+            for parameter in alone.parameters():
+                if parameter.grad is None and make is torch.optim.SparseAdam:  # which counts the step
+                    parameter.grad = torch.sparse_coo_tensor(torch.empty((1, 0)), torch.empty((0, 2)), (6, 2))
+            reference.step()
+            for mine, wanted in zip(model.parameters(), alone.parameters()):
+                assert torch.allclose(mine, wanted, rtol=1e-5, atol=1e-6), (make, step)
+            assert tables[0].grad.is_sparse
+            assert tables[1].grad.is_sparse == (step >= 2 or make is torch.optim.SparseAdam), (make, step)
+    everywhere = hvd.allgather_object([parameter.detach() for parameter in model.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*everywhere))
+
+
+BODIES = [_sums, _trains, _mixed_layouts, _used_later]
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -16,7 +16,7 @@ import byteps.torch as hvd
 RunWorkers = Callable[..., Any]
 
 TENSORS, ROUNDS = 200, 100
-SETS = {2: ([0], [1]), 3: ([0, 1], [0, 2])}  # by the number of workers
+SETS = {2: ([0], [1]), 3: ([0, 1], [0, 2]), 4: ([0, 1, 3], [1, 2])}  # by the number of workers
 DTYPES = (
     torch.float32,
     torch.float64,
@@ -81,7 +81,7 @@ def _stress() -> int:
     return checked
 
 
-@pytest.mark.parametrize(("workers", "servers"), [(3, 0), (2, 2)])
+@pytest.mark.parametrize(("workers", "servers"), [(3, 0), (2, 2), (4, 1)])
 def test_any_order(run_workers: RunWorkers, workers: int, servers: int) -> None:
     results = run_workers(_stress, workers=workers, servers=servers, BYTEPS_OP_TIMEOUT="240").results
     assert all(TENSORS * ROUNDS * 3 // 4 < checked <= TENSORS * ROUNDS for checked in results)

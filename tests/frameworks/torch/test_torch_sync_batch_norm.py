@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -115,7 +116,20 @@ def _in_training() -> None:
         assert torch.allclose(own, one, rtol=1e-3, atol=1e-5)
 
 
-BODIES = [_beside_the_whole_batch, _kinds_of_input, _in_training]
+def _copies() -> None:
+    """A copy, and one that was pickled, train with the same ranks."""
+    hvd.init()
+    rank = hvd.rank()
+    alone = hvd.add_process_set([rank])
+    for process_set in (hvd.global_process_set, alone):
+        model = hvd.SyncBatchNorm(2, process_set=process_set)
+        other = pickle.loads(pickle.dumps(copy.deepcopy(model)))
+        inputs = torch.randn(4, 2, generator=torch.Generator().manual_seed(rank))
+        assert torch.equal(model(inputs), other(inputs))
+        assert torch.equal(model.running_mean, other.running_mean)
+
+
+BODIES = [_beside_the_whole_batch, _kinds_of_input, _in_training, _copies]
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -1,0 +1,5 @@
+"""Stands in for horovod.torch.optimizer."""
+
+from byteps.torch.optimizer import DistributedOptimizer
+
+__all__ = ["DistributedOptimizer"]
