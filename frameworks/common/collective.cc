@@ -1,6 +1,7 @@
 #include "frameworks/common/collective.h"
 
 #include <atomic>
+#include <memory>
 #include <utility>
 
 namespace byteps::binding {
@@ -9,9 +10,9 @@ namespace {
 // An operation from its call to its end. It ends when the call has returned, which brings the request, and the library
 // has called back: the later of the two tells.
 struct Pending {
-  explicit Pending(const Library& of, CollectiveDone call) : library(of), done(std::move(call)) {}
+  Pending(std::shared_ptr<const Library> of, CollectiveDone call) : library(std::move(of)), done(std::move(call)) {}
 
-  const Library& library;  // stays loaded until the process ends
+  std::shared_ptr<const Library> library;  // another session may be attached before the end
   CollectiveDone done;
   bps_request* request = nullptr;
   Outcome outcome;
@@ -23,16 +24,16 @@ void Arrive(Pending* arrived) {
   const std::unique_ptr<Pending> pending(arrived);
   CollectiveResult result;
   if (pending->outcome.ok()) {
-    result = CollectiveResult(pending->library, pending->request);
+    result = CollectiveResult(*pending->library, pending->request);
   } else {
-    pending->library.bps_request_free(pending->request);
+    pending->library->bps_request_free(pending->request);
   }
   pending->done(pending->outcome, std::move(result));
 }
 
 void Finish(void* user, bps_status* error) {
   auto* pending = static_cast<Pending*>(user);
-  pending->outcome = AttachedSession::Take(pending->library, error);
+  pending->outcome = AttachedSession::Take(*pending->library, error);
   Arrive(pending);
 }
 
@@ -82,7 +83,7 @@ void Collective(const AttachedSession& session, const CollectiveSpec& spec, Coll
   const Outcome outcome = session.Use([&](const Library& library, bps_session* open) -> bps_status* {
     bps_collective_args args = BPS_COLLECTIVE_ARGS_INIT;
     if (bps_status* error = FillArgs(session, spec, &args)) return error;
-    pending = std::make_unique<Pending>(library, std::move(done));
+    pending = std::make_unique<Pending>(library.shared_from_this(), std::move(done));
     args.done = Finish;
     args.user = pending.get();
     return library.bps_collective(open, &args, &pending->request);

@@ -58,7 +58,8 @@ namespace byteps::binding {
   X(bps_timeline_stop)              \
   X(bps_timeline_mark)
 
-struct Library {
+// An operation holds it by shared_from_this() until its end: by then another session may have brought another one.
+struct Library : std::enable_shared_from_this<Library> {
   // Loads the library at `path`. Throws std::runtime_error with the path and the loader's own words when it cannot be
   // opened, lacks a function, or speaks another major version of the ABI.
   static std::shared_ptr<Library> Load(const std::string& path);

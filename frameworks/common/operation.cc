@@ -8,13 +8,13 @@ namespace {
 
 // What an accepted operation needs when it ends, which may be behind the end of the session.
 struct Pending {
-  const Library& library;  // stays loaded until the process ends
+  std::shared_ptr<const Library> library;
   Done done;
 };
 
 void Finish(void* user, bps_status* error) {
   const std::unique_ptr<Pending> pending(static_cast<Pending*>(user));
-  pending->done(AttachedSession::Take(pending->library, error));
+  pending->done(AttachedSession::Take(*pending->library, error));
 }
 
 // Declares the tensor, then calls `start(library, session, tensor, pending)`, which submits an operation with Finish
@@ -32,7 +32,7 @@ void Submit(const AttachedSession& session, const TensorSpec& spec, Done done, F
     bps_tensor* tensor = nullptr;
     if (bps_status* error = library.bps_declare(open, &args, &tensor)) return error;
 
-    pending.reset(new Pending{library, std::move(done)});
+    pending.reset(new Pending{library.shared_from_this(), std::move(done)});
     bps_status* error = start(library, open, tensor, pending.get());
     // Accepted: it may have ended already.
     if (error == nullptr) static_cast<void>(pending.release());

@@ -46,7 +46,7 @@ def allreduce(
         raise ValueError("both op and average are given; give one of the two")
     reduced = push_pull(
         _scaled(tensor, prescale_factor, postscale_factor),
-        average is None or average,
+        True if average is None else average,
         name,
         priority=priority,
         compression=compression,

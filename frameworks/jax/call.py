@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from byteps.arrays import DTYPES
 from byteps.jax import primitive, versions
 
 import jax
@@ -14,21 +15,6 @@ from jax import lax
 
 # A name outside of a program is an operand of this many bytes or a multiple, so that few lengths are compiled.
 _NAME_UNIT = 64
-
-_SENT = (
-    "uint8",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
-    "bool",
-)
 
 
 class Call(NamedTuple):
@@ -93,6 +79,6 @@ def _run_outside(call: Call, array: jax.Array) -> jax.Array:
 def sent_array(name: str, value: Any) -> jax.Array:
     """`value` as an array that can be sent: inside shard_map that of one device. Raises TypeError."""
     array = versions.vary(jnp.asarray(value), versions.devices_checked())
-    if array.dtype not in _SENT:
-        raise TypeError(f"{name} is a {array.dtype}; push_pull and broadcast take {', '.join(_SENT)}")
+    if array.dtype not in DTYPES:
+        raise TypeError(f"{name} is a {array.dtype}; push_pull and broadcast take {', '.join(DTYPES)}")
     return array

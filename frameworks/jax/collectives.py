@@ -75,7 +75,7 @@ def _checked(function: str, tensor: Any, name: str | None, process_set: ProcessS
     array = sent_array(function if name is None else tensor_name(name), tensor)
     if array.ndim == 0:
         raise ValueError(f"{function} of an array without dimensions; give it one: jax.numpy.atleast_1d(array)")
-    return array, versions.is_traced(array) or device_number() is not None
+    return array, versions.is_traced(array) or versions.in_program() or device_number() is not None
 
 
 def _place(process_set: ProcessSet) -> int:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from byteps import _native
 from byteps.arguments import root, tensor_name
+from byteps.jax import versions
 from byteps.jax.names import leaf_names
 from byteps.session import Session, current_session
 
 import jax
+import jax.numpy as jnp
 
 _CODES = {
     "uint8": _native.UINT8,
@@ -65,12 +67,24 @@ def _host_array(name: str, value: Any) -> np.ndarray:
     return array
 
 
+def _placed_like(value: jax.Array, array: np.ndarray) -> jax.Array:
+    """`array` on the devices of `value`, committed to them only if that is, and with its weak type: what a program
+    makes of an array depends on both, and the root goes on with its own one."""
+    if versions.is_committed(value) or len(value.devices()) > 1:
+        placed = jax.device_put(array, value.sharding)
+    else:
+        with jax.default_device(next(iter(value.devices()))):
+            placed = jnp.asarray(array)
+    # There is no public function that makes an array with a weak type; an update keeps that of what is updated.
+    return jnp.zeros_like(value).at[...].set(placed) if value.weak_type else placed
+
+
 def _like(value: Any, array: np.ndarray) -> Any:
     if _is_key(value):
-        data = jax.device_put(array, jax.random.key_data(value).sharding)
+        data = _placed_like(jax.random.key_data(value), array)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(value))
     if isinstance(value, jax.Array):
-        return jax.device_put(array, value.sharding)
+        return _placed_like(value, array)
     if isinstance(value, np.ndarray):
         return array
     return array[()] if isinstance(value, np.generic) else type(value)(array[()])
@@ -86,7 +100,8 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str = "Paramet
         prefix: before the names of the leaves.
 
     Returns:
-        A pytree of the same structure: leaves of the same kind, on the same devices, with the root's values.
+        A pytree of the same structure: leaves of the same kind, on the same devices (committed to them where they
+        were), with the root's values.
 
     Raises:
         BytePSError: the ranks disagree about a leaf, a member is gone, a deadline.

@@ -54,7 +54,7 @@ def operation_name(kind: str, name: str | None, tree: Any, process_set: ProcessS
     session = current_session()
     if name is not None:
         return tensor_name(name)
-    if any(versions.is_traced(leaf) for leaf in jax.tree_util.tree_leaves(tree)):
+    if versions.in_program() or any(versions.is_traced(leaf) for leaf in jax.tree_util.tree_leaves(tree)):
         return f"{kind}.traced.{next(_TRACED)}"
     return f"{kind}.noname.{session.number(kind, process_set.key())}"
 

@@ -2,9 +2,10 @@
 
 Names. Tensors meet by name across the workers; the order in which programs run their operations does not matter.
 Operations without a name are numbered: outside of programs in the order of the calls, inside in the order in which they
-are traced, which must then be the same on all ranks. A name stands once in a program, outside of loops that are
-unrolled and of jax.checkpoint, which runs again what it does not keep: two operations of one name in flight are an
-error.
+are traced, which must then be the same on all ranks. Outside of programs a call, with a name or without, may return
+only when its result is there: the calls of one thread need the same order on all ranks, or each waits for what another
+would call next. A name stands once in a program, outside of loops that are unrolled and of jax.checkpoint, which runs
+again what it does not keep: two operations of one name in flight are an error.
 
 Pytrees. Both take arrays and pytrees of arrays, of which each leaf has a name of its own, "name.path.to.leaf".
 

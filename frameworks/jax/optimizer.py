@@ -27,7 +27,7 @@ class AccumulatedState(NamedTuple):
     """The state of an optimizer with backward_passes_per_step > 1."""
 
     inner: Any  # of the optimizer that is wrapped
-    sums: Any  # of the gradients since it was last called
+    sums: Any  # of the gradients since it was last called; float32 for parameters of 16 bits
     passes: jax.Array  # int32: how many those are
 
 
@@ -122,16 +122,19 @@ def DistributedOptimizer(
         return optax.GradientTransformationExtraArgs(init, update)
 
     def init_accumulated(params: Any) -> AccumulatedState:
-        sums = jax.tree_util.tree_map(jnp.zeros_like, params)
+        sums = jax.tree_util.tree_map(_zero_sum, params)
         return AccumulatedState(init(params), sums, jnp.zeros([], jnp.int32))
 
     def update_accumulated(
         gradients: Any, state: AccumulatedState, params: Any = None, **extra: Any
     ) -> tuple[Any, AccumulatedState]:
-        sums = jax.tree_util.tree_map(jnp.add, state.sums, gradients)
+        totals = jax.tree_util.tree_map(_added, state.sums, gradients)
+        sums = jax.tree_util.tree_map(lambda own, total: own if _is_absent(total) else total, state.sums, totals)
 
         def step() -> tuple[Any, Any, Any]:
-            updates, after = update(sums, state.inner, params, **extra)
+            # The optimizer's state has the dtypes of the parameters, and keeps them for lax.cond.
+            given = jax.tree_util.tree_map(_as, totals, gradients if params is None else params)
+            updates, after = update(given, state.inner, params, **extra)
             return updates, after, jax.tree_util.tree_map(jnp.zeros_like, sums)
 
         def wait() -> tuple[Any, Any, Any]:
@@ -144,6 +147,23 @@ def DistributedOptimizer(
         return updates, AccumulatedState(after, sums, jnp.where(last, 0, state.passes + 1))
 
     return optax.GradientTransformationExtraArgs(init_accumulated, update_accumulated)
+
+
+def _zero_sum(param: Any) -> jax.Array:
+    """The sum of no gradients of this parameter. In 16 bits it would stop growing: at 256, bfloat16 has no 257."""
+    dtype = jnp.result_type(param)
+    narrow = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
+    return jnp.zeros_like(param, jnp.float32 if narrow else None)
+
+
+def _as(total: Any, like: Any) -> Any:
+    """The sum, with the dtype of what is given."""
+    return total if _is_absent(total) else total.astype(jnp.result_type(like))
+
+
+def _added(total: jax.Array, gradient: Any) -> Any:
+    """Their sum, with the dtype of the total."""
+    return gradient if _is_absent(gradient) else jnp.add(total, gradient).astype(total.dtype)
 
 
 def _is_absent(leaf: Any) -> bool:

@@ -103,10 +103,15 @@ def _batch(
     in_place: bool,
     attributes: Attributes,
     **_: Any,
-) -> tuple[list[jax.Array], list[int]]:
+) -> tuple[list[jax.Array], list[Any]]:
     """One call for a batch, if that is one tensor; else a call for each of its elements, one after another. Axes that
-    are no int: the operand is the same for all elements."""
+    are no int: the operand is the same for all elements. A batch whose array is the same for all, and only the number
+    of the device is not (an axis that vmap has named), is one element."""
     batched = [isinstance(axis, int) for axis in axes]
+    if batched[1:] == [True] and not batched[0]:
+        device = lax.index_in_dim(operands[1], 0, axes[1], keepdims=False)
+        made = call(target, result, (operands[0], device), in_place, attributes)
+        return [made], [None]  # not mapped
     moved = [jnp.moveaxis(x, axis, 0) if isinstance(axis, int) else x for x, axis in zip(operands, axes)]
     if in_place:
         whole = [x if in_batch else x[None] for x, in_batch in zip(moved, batched)]

@@ -158,6 +158,25 @@ def outermost_trace() -> Any | None:
     return found if trace is None or type(trace).__name__ == "EvalTrace" else None
 
 
+def in_program() -> bool:
+    """Whether a program is being traced. Arrays that it closes over are known already, and what is done with them is
+    part of it all the same."""
+    try:
+        from jax._src.core import trace_ctx
+    except ImportError:
+        return False
+    trace = trace_ctx.trace
+    while trace is not None and type(trace).__name__ != "DynamicJaxprTrace":
+        trace = getattr(trace, "parent_trace", None)
+    return trace is not None
+
+
 def is_traced(value: Any) -> bool:
     """Whether `value` stands for one that is not known yet."""
     return isinstance(value, core.Tracer)
+
+
+def is_committed(array: Any) -> bool:
+    """Whether `array` is bound to its devices; one that is not may go to those of other arrays of a program. The public
+    name has not been there in all versions."""
+    return bool(getattr(array, "committed", getattr(array, "_committed", True)))

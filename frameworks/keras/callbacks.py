@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 from byteps.arguments import root
-from byteps.keras.arrays import broadcast_to_variables, push_pull_arrays, to_array
+from byteps.keras.arrays import broadcast_to_variables, push_pull_arrays, to_array, without_random_states
 from byteps.keras.built import build_optimizer
 from byteps.keras.flavor import installed_keras, is_keras_3
 from byteps.reduce_op import Average, Min
@@ -38,7 +38,7 @@ def callback_class(name: str, mixin: type, keras: Any = None, base: str = "Callb
 
 class _BroadcastGlobalVariables:
     """Makes all workers start from the root's weights and optimizer state: before the first batch if the model is
-    built on all ranks, else behind the first batch.
+    built on all ranks, else behind the first batch. What random numbers come from stays each worker's own.
 
     Args:
         root_rank: whose values are sent.
@@ -73,7 +73,7 @@ class _BroadcastGlobalVariables:
         model = self.model
         of_optimizer = model.optimizer.variables
         variables = [*model.variables, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]
-        shared = [variable for variable in variables if id(variable) not in self._local]
+        shared = [variable for variable in without_random_states(variables) if id(variable) not in self._local]
         broadcast_to_variables(shared, self.root_rank, "BroadcastGlobalVariables")
 
 
@@ -84,9 +84,14 @@ def _build(model: Any) -> bool:
     return build_optimizer(model.optimizer, model.trainable_variables)
 
 
+def _of_averages(dtype: np.dtype) -> np.dtype:
+    """What averages of such numbers are: whole ones have others."""
+    return np.dtype(np.float64) if dtype.kind in "biu" else dtype
+
+
 class _MetricAverage:
     """Averages the metrics of an epoch over all workers, for the callbacks behind this one (put it before those that
-    look at metrics) and for the history. All workers have the same metrics.
+    look at metrics) and for the history. All workers have the same metrics. Those that are arrays stay arrays.
 
     Args:
         device: accepted for compatibility.
@@ -99,15 +104,19 @@ class _MetricAverage:
         """Of Callback."""
         if not logs:
             return
-        names = sorted(logs)
-        # Last, a number that differs if the names do: other metrics' values must not be mixed up.
-        check = float(crc32("\n".join(names).encode()))
-        values = np.array([*(float(to_array(logs[name])) for name in names), check], np.float64)
+        arrays = {name: to_array(logs[name]) for name in sorted(logs)}
+        described = [f"{name} {array.shape}" if array.ndim else name for name, array in arrays.items()]
+        # Last, a number that differs if the names or shapes do: other metrics' values must not be mixed up.
+        check = float(crc32("\n".join(described).encode()))
+        values = np.concatenate([*(array.reshape(-1).astype(np.float64) for array in arrays.values()), [check]])
         averages = push_pull_arrays([values], ["MetricAverage"], Average)[0]
         if averages[-1] != check:
-            raise ValueError(f"the workers have different metrics; these are {', '.join(names)}")
-        for name, value in zip(names, averages):
-            logs[name] = float(value)
+            raise ValueError(f"the workers have different metrics; these are {', '.join(described)}")
+        start = 0
+        for name, array in arrays.items():
+            average = averages[start : start + array.size].reshape(array.shape)
+            start += array.size
+            logs[name] = average.astype(_of_averages(array.dtype)) if array.ndim else float(average)
 
 
 class _AverageStatistics:

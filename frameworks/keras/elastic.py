@@ -21,7 +21,7 @@ from typing import Any
 
 from byteps.arguments import root
 from byteps.elastic import ObjectState, State, run
-from byteps.keras.arrays import broadcast_to_variables, to_array
+from byteps.keras.arrays import broadcast_to_variables, to_array, without_random_states
 from byteps.keras.built import build_optimizer
 from byteps.keras.callbacks import callback_class
 from byteps.session import current_session
@@ -69,9 +69,10 @@ class KerasState(ObjectState):
             variable.assign(array)
 
     def sync(self, root_rank: int = 0) -> None:
-        """Takes over the root's variables and values, and saves them."""
+        """Takes over the root's variables and values, and saves them. What random numbers come from stays this
+        worker's own; save() and restore() have it like all variables."""
         root_rank = root(current_session(), root_rank)
-        broadcast_to_variables(self._variables(), root_rank, "KerasState")
+        broadcast_to_variables(without_random_states(self._variables()), root_rank, "KerasState")
         super().sync(root_rank)
 
 
@@ -96,6 +97,11 @@ class CommitState:
         self.state = state
         self.batches_per_commit = batches_per_commit
         self._left = batches_per_commit
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Of Callback."""
+        # A fit() that has failed has counted batches since its last commit, on each rank as many as it got to.
+        self._left = self.batches_per_commit
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
         """Of Callback."""
@@ -129,15 +135,26 @@ class UpdateBatchState:
 
 
 class UpdateEpochState:
-    """Keeps state.epoch at the number of epochs that are done: initial_epoch of the next fit()."""
+    """Keeps state.epoch at the number of epochs that are done: initial_epoch of the next fit(), or what its number of
+    epochs is less by, as in fit(epochs=24 - state.epoch), which counts them from 0 again."""
 
     def __init__(self, state: Any) -> None:
         super().__init__()
         self.state = state
+        self._offset: int | None = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Of Callback."""
+        self._offset = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Of Callback."""
+        if self._offset is None:
+            self._offset = getattr(self.state, "epoch", epoch) - epoch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Of Callback."""
-        self.state.epoch = epoch + 1
+        self.state.epoch = (self._offset or 0) + epoch + 1
 
 
 CommitStateCallback = callback_class("CommitStateCallback", CommitState)

@@ -19,13 +19,17 @@ from byteps.keras.gradients import Options, Reduce, reduction
 from byteps.keras.saved_class import saved_as
 from byteps.keras.server_parameters import OnJax, ServerParameters, server_parameters
 from byteps.process_set import ProcessSet, global_process_set, known_process_set
-from byteps.reduce_op import Average, ReduceOp
+from byteps.reduce_op import Average, ReduceOp, Sum
 
 _SCALED_TWICE = (
     "a LossScaleOptimizer was put around a DistributedOptimizer. A worker whose gradients overflow would leave the "
     "others waiting. Put it inside: DistributedOptimizer(LossScaleOptimizer(optimizer))"
 )
 
+_NORM_OF_ALL = (
+    "global_clipnorm is the norm of all gradients, local ones too, and so another on each worker: the variables that "
+    "they share would part. With local variables use clipnorm or clipvalue, which look at each gradient alone"
+)
 
 # One for each gradient; None: it stays this worker's own.
 Names = Sequence[Optional[str]]
@@ -47,6 +51,37 @@ def _each(function: Callable[[Any], Any], gradient: Any) -> Any:
     if hasattr(gradient, "dense_shape"):
         return type(gradient)(function(gradient.values), gradient.indices, gradient.dense_shape)
     return function(gradient)
+
+
+def _as(number: Any, tensor: Any, keras: Any) -> Any:
+    """A tensor of one number, with the dtype of another tensor."""
+    if is_keras_3(keras):
+        return keras.ops.cast(number, tensor.dtype)
+    import tensorflow as tf
+
+    return tf.cast(number, tensor.dtype)
+
+
+def _overflow_in(gradients: Sequence[Any], keras: Any) -> Any:
+    """1 if a number of the gradients is infinite or none, else 0: a tensor."""
+    values = [gradient.values if hasattr(gradient, "dense_shape") else gradient for gradient in gradients]
+    if is_keras_3(keras):
+        ops = keras.ops
+        found = [ops.logical_not(ops.all(ops.isfinite(value))) for value in values]
+        return ops.cast(ops.any(ops.stack(found)), "float32") if found else ops.zeros((), "float32")
+    import tensorflow as tf
+
+    found = [tf.logical_not(tf.reduce_all(tf.math.is_finite(value))) for value in values]
+    return tf.cast(tf.reduce_any(tf.stack(found)), tf.float32) if found else tf.zeros(())
+
+
+def _at_most_one(number: Any, keras: Any) -> Any:
+    """The number, or 1 if that is less: a tensor."""
+    if is_keras_3(keras):
+        return keras.ops.minimum(number, 1.0)
+    import tensorflow as tf
+
+    return tf.minimum(number, 1.0)
 
 
 @dataclass(frozen=True)
@@ -76,6 +111,7 @@ class Distributed:
     _bps_kind: type  # the optimizer's own class
     _bps_settings: Settings
     _bps_reduce: Reduce
+    _bps_count: Reduce | None = None  # the sum of numbers; of an optimizer that skips a step whose gradients overflow
     _bps_prefix: str = ""
     _bps_passes: int = 1
     _bps_average_passes: bool = False
@@ -86,7 +122,12 @@ class Distributed:
     _bps_local_divisors: ProcessSet | None = None  # those ranks' number
 
     def register_local_var(self, variable: Any) -> None:
-        """The gradient of this variable is not reduced: it belongs to this worker alone."""
+        """The gradient of this variable is not reduced: it belongs to this worker alone.
+
+        Raises:
+            ValueError: the optimizer has a global_clipnorm.
+        """
+        self._bps_refuse_norm_of_all()
         self._bps_local[id(variable)] = variable
 
     @classmethod
@@ -124,6 +165,9 @@ class Distributed:
     def _bps_reduced_by_name(self, gradients: Sequence[Any], names: Names) -> list[Any]:
         """The gradients of all workers, but for those without a name."""
         shared = [index for index, name in enumerate(names) if name is not None]
+        has_local = len(shared) < len(names)
+        if has_local:
+            self._bps_refuse_norm_of_all()
         divisor = 1 if self._bps_local_divisors is None else self._bps_local_divisors.size() or 1
         results = [
             _each(lambda own: own / divisor, gradient) if name is None else gradient
@@ -132,7 +176,31 @@ class Distributed:
         given = [name for name in names if name is not None]
         for index, gradient in zip(shared, self._bps_reduce([results[index] for index in shared], given)):
             results[index] = gradient
+        if has_local and self._bps_count is not None:
+            return self._bps_overflow_everywhere(results, names)
         return results
+
+    def _bps_refuse_norm_of_all(self) -> None:
+        """Of optimizers with local variables; in asynchronous training each worker clips for itself anyway."""
+        scaled = getattr(self, "inner_optimizer", None)
+        if self._bps_servers is None and any(getattr(each, "global_clipnorm", None) for each in (self, scaled)):
+            raise ValueError(_NORM_OF_ALL)
+
+    def _bps_overflow_everywhere(self, gradients: list[Any], names: Names) -> list[Any]:
+        """The gradients, one of which is infinite if a local one of any worker is not finite: loss scaling looks at
+        local ones, too, and the workers must skip the same steps."""
+        keras = keras_of(self)
+        local = [gradient for gradient, name in zip(gradients, names) if name is None and gradient is not None]
+        assert self._bps_count is not None
+        # Not a maximum, which there is none of while a rank has joined.
+        (workers,) = self._bps_count([_overflow_in(local, keras)], [f"{self._bps_prefix}overflow"])
+        overflow = _at_most_one(workers, keras)
+        infinite = overflow / (1 - overflow)  # or 0
+        given = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        # Of IndexedSlices there may be no rows.
+        for index in sorted(given, key=lambda index: hasattr(gradients[index], "dense_shape"))[:1]:
+            gradients[index] = _each(lambda own: own + _as(infinite, own, keras), gradients[index])
+        return gradients
 
     def _bps_summed_passes(self, grads: Any) -> Any:
         """Of the mean of several passes, which Keras 3 makes, or of what it makes that of: their sum, if that was asked
@@ -151,7 +219,8 @@ class Distributed:
             if (
                 caller is not self
                 and "LossScaleOptimizer" in type(caller).__name__
-                and hasattr(caller, "dynamic_scale")
+                # Of Keras 3; of tf_keras, where one that is not dynamic looks at no gradients.
+                and (hasattr(caller, "dynamic_scale") or getattr(caller, "dynamic", False))
             ):
                 raise ValueError(_SCALED_TWICE)
             frame = frame.f_back
@@ -163,8 +232,10 @@ class _OfKeras3(Distributed):
 
     def _bps_names_of(self, trainable_variables: Any) -> list[str | None]:
         """The names of the gradients; none before the optimizer is built, where its own check raises."""
-        given = getattr(self, "_trainable_variables", ()) if trainable_variables is None else trainable_variables
-        return gradient_names(given, self._bps_prefix, self._bps_local)
+        return gradient_names(self._bps_given(trainable_variables), self._bps_prefix, self._bps_local)
+
+    def _bps_given(self, trainable_variables: Any) -> Any:
+        return getattr(self, "_trainable_variables", ()) if trainable_variables is None else trainable_variables
 
     def _bps_reduced(self, grads: Any, trainable_variables: Any) -> list[Any]:
         gradients = list(grads)
@@ -190,14 +261,30 @@ class Keras3Optimizer(_OfKeras3):
         if not self._bps_accumulates():
             super().apply(self._bps_reduced(grads, trainable_variables), trainable_variables)  # type: ignore[misc]
             return
-        grads = list(grads)
-        pairs = zip(grads, self._bps_names_of(trainable_variables))
+        grads, names = list(grads), self._bps_names_of(trainable_variables)
+        # Of layers in float8: their scales.
+        overwrites = [
+            bool(getattr(each, "overwrite_with_gradient", False)) for each in self._bps_given(trainable_variables)
+        ]
+        if len(names) == len(grads):
+            grads = self._bps_overwriting_reduced(grads, names, overwrites)
         kind = type(self)
-        kind._bps_names = tuple(name for gradient, name in pairs if gradient is not None)
+        rows = zip(grads, names, overwrites)
+        kind._bps_names = tuple(name for gradient, name, other in rows if gradient is not None and not other)
         try:
             super().apply(grads, trainable_variables)  # type: ignore[misc]
         finally:
             kind._bps_names = None
+
+    def _bps_overwriting_reduced(self, grads: list[Any], names: Names, overwrites: Sequence[bool]) -> list[Any]:
+        """The gradients, of which those that take their variables' place at each step are reduced. Keras does not hand
+        them to _clip_gradients()."""
+        at_once = [(index, name) for index, name in enumerate(names) if name is not None and overwrites[index]]
+        if at_once:
+            reduced = self._bps_reduce([grads[index] for index, _ in at_once], [name for _, name in at_once])
+            for (index, _), gradient in zip(at_once, reduced):
+                grads[index] = gradient
+        return grads
 
     def _clip_gradients(self, grads: Any) -> Any:
         """Every update goes through here, with the mean of the accumulated gradients."""
@@ -314,8 +401,13 @@ def _accumulate(optimizer: Any, keras: Any, passes: int) -> None:
         raise ValueError(f"backward_passes_per_step is {passes}; with optimizers of tf_keras it must be 1")
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer  # which accumulates
+    if optimizer.gradient_accumulation_steps == passes:
+        return  # as in the file of a model whose DistributedOptimizer had them
     if optimizer.gradient_accumulation_steps:
-        raise ValueError("backward_passes_per_step and the optimizer's gradient_accumulation_steps are both given")
+        raise ValueError(
+            f"backward_passes_per_step is {passes}, the optimizer's gradient_accumulation_steps "
+            f"{optimizer.gradient_accumulation_steps}; give one of the two, or the same number"
+        )
     if optimizer.built:
         raise ValueError(f"backward_passes_per_step is {passes}; it must be given before the optimizer is built")
     optimizer.gradient_accumulation_steps = passes
@@ -330,6 +422,12 @@ def _with_loss_scaling(optimizer: Any, keras: Any) -> Any:
     if policy != "mixed_float16" or isinstance(optimizer, scaling):
         return optimizer
     return scaling(optimizer)
+
+
+def _skips_overflows(optimizer: Any, keras: Any) -> bool:
+    """Whether it is a LossScaleOptimizer that looks whether gradients are finite."""
+    of = keras.optimizers if is_keras_3(keras) else keras.mixed_precision
+    return isinstance(optimizer, of.LossScaleOptimizer) and bool(getattr(optimizer, "dynamic", True))
 
 
 def is_distributed(optimizer: Any) -> bool:
@@ -350,11 +448,16 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
             process_set=options.process_set is not global_process_set,
         )
     kind = type(optimizer)
+    count: Any = None
+    if not asynchronous and _skips_overflows(optimizer, keras):
+        of_numbers = replace(options, op=Sum, compression=Compression.none, predivide=1.0)
+        count = staticmethod(reduction(backend, of_numbers))
     members = {
         "__doc__": kind.__doc__,
         "_bps_kind": kind,
         "_bps_settings": settings,
         "_bps_reduce": staticmethod(reduction(backend, options)),
+        "_bps_count": count,
         "_bps_prefix": "" if settings.name is None else f"{settings.name}.",
         "_bps_passes": settings.passes,
         "_bps_average_passes": settings.average_passes,
@@ -455,7 +558,8 @@ def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = 
         local_layers: a layer that is built, or a list of such.
 
     Raises:
-        As DistributedOptimizer; ValueError also for a layer that is not built, whose variables are not there yet.
+        As DistributedOptimizer; ValueError also for a layer that is not built, whose variables are not there yet, and
+            for an optimizer with a global_clipnorm.
     """
     layers: Sequence[Any] = local_layers if isinstance(local_layers, (list, tuple)) else [local_layers]
     layers = [layer for layer in layers if layer is not None]

@@ -42,7 +42,8 @@ def from_params(params: dict[str, Any] | None) -> type[Compressor]:
     unknown = set(params) - {"fp16", "compressor", "ef", "momentum", "scaling", "k", "seed", "partition", "normalize"}
     if unknown:
         raise ValueError(f"compression_params has unknown keys: {', '.join(sorted(map(str, unknown)))}")
-    asked = [key for key in params if key != "fp16" and params[key]]
+    # The other keys, such as the k=1.0 of BytePS's example, say how; without these nothing is asked for.
+    asked = [key for key in ("compressor", "ef", "momentum") if params.get(key)]
     if asked:
         raise NotImplementedError(
             f"compression_params asks for {', '.join(f'{key}={params[key]!r}' for key in asked)}; this release "

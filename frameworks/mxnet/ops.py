@@ -93,6 +93,15 @@ def _empty_like(tensor: mx.nd.NDArray) -> mx.nd.NDArray:
     return module.empty(tensor.shape, dtype=tensor.dtype, ctx=tensor.context)
 
 
+def _recorded(tensor: mx.nd.NDArray) -> mx.nd.NDArray:
+    """`tensor` as a Function may take it while autograd records. MXNet loses the gradient that a Function has for an
+    array with grad_req="add", which does not tell that it is one; what an operator has made of it has that gradient."""
+    if tensor.grad is None:
+        return tensor
+    same = mx.nd.identity(tensor.as_nd_ndarray())
+    return same.as_np_ndarray() if isinstance(tensor, mx.np.ndarray) else same
+
+
 class _PushPull(mx.autograd.Function):
     """push_pull for autograd: the gradient of a sum over workers is the sum of the workers' gradients."""
 
@@ -116,6 +125,37 @@ class _PushPull(mx.autograd.Function):
         output = _empty_like(gradient)
         _reduce(gradient, output, name, op, priority, ranks)
         return output
+
+
+class _Broadcast(mx.autograd.Function):
+    """broadcast for autograd: the gradient is the sum of the workers' gradients on the root, and zero on the others.
+
+    Its first argument is an array with a gradient, of one number that nothing uses: MXNet records what such an array
+    goes into. So all ranks send a gradient, those included whose tensor has none.
+    """
+
+    def __init__(self, root_rank: int, name: str, priority: int, ranks: tuple[int, ...]) -> None:
+        super().__init__()
+        self._arguments = (root_rank, name, priority, ranks)
+
+    def forward(self, recorded: mx.nd.NDArray | None, tensor: mx.nd.NDArray) -> mx.nd.NDArray:
+        """The root's tensor."""
+        root_rank, name, priority, ranks = self._arguments
+        output = _empty_like(tensor)
+        _send(tensor, output, name, root_rank, priority, ranks)
+        return output
+
+    def backward(self, gradient: mx.nd.NDArray) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
+        """A number, and the sum of the gradients on the root."""
+        root_rank, name, priority, ranks = self._arguments
+        output = _empty_like(gradient)
+        _reduce(gradient, output, name + ".gradient", Sum, priority, ranks)
+        if current_session().native.info()["rank"] != root_rank:
+            output[:] = 0
+        # MXNet gives the memory of `gradient` to others when what it asked for has been written. Where that is the
+        # number alone, it must come from what is on its way.
+        number = output.reshape((-1,))[:1].as_nd_ndarray() if output.size > 0 else mx.nd.zeros((1,))
+        return number, output
 
 
 def push_pull(
@@ -160,7 +200,7 @@ def push_pull(
     name = operation_name(session, "push_pull", name, process_set)
     function = _PushPull(chosen, name, urgency, ranks)
     sent, context = compression.compress(tensor)
-    reduced = function(sent) if mx.autograd.is_recording() else function.forward(sent)
+    reduced = function(_recorded(sent)) if mx.autograd.is_recording() else function.forward(sent)
     return compression.decompress(reduced, context)
 
 
@@ -215,7 +255,9 @@ def broadcast(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> mx.nd.NDArray:
-    """Copies the root's `tensor` into a new array on every rank; asynchronous.
+    """Copies the root's `tensor` into a new array on every rank; asynchronous. Under autograd.record() it is
+    differentiable: the root gets the sum of the gradients of all ranks, the others get zeros. So what the ranks call
+    backward() of has the result in it on all of them, or on none.
 
     Args:
         tensor: the same shape and dtype on all ranks.
@@ -234,9 +276,12 @@ def broadcast(
     ranks = set_ranks(process_set)
     urgency = priority_number(priority)
     name = operation_name(session, "broadcast", name, process_set)
-    output = _empty_like(tensor)
-    _send(tensor, output, name, rank, urgency, ranks)
-    return output
+    function = _Broadcast(rank, name, urgency, ranks)
+    if not mx.autograd.is_recording():
+        return function.forward(None, tensor)
+    recorded = mx.nd.zeros((1,), ctx=tensor.context)
+    recorded.attach_grad()
+    return function(recorded, _recorded(tensor))
 
 
 def broadcast_(
@@ -246,7 +291,8 @@ def broadcast_(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> mx.nd.NDArray:
-    """Copies the root's `tensor` into every rank's, and returns it; asynchronous. Otherwise as broadcast."""
+    """Copies the root's `tensor` into every rank's, and returns it; asynchronous. Otherwise as broadcast, without
+    gradient."""
     check_array(tensor)
     session = current_session()
     rank = root(session, root_rank)

@@ -15,6 +15,8 @@ from byteps.session import current_session
 
 import mxnet as mx
 
+_OWN = ("_process_set", "_predivide", "_optimizer", "_name", "_servers")
+
 
 class DistributedOptimizer(mx.optimizer.Optimizer):
     """Averages each gradient over all workers before `optimizer` uses it.
@@ -23,8 +25,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         module.fit(..., optimizer=optimizer, kvstore=None)
 
     Gradients of parameters with a smaller index are more urgent. With Gluon use DistributedTrainer. All attributes are
-    those of the optimizer given. With BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and no rank waits for the
-    gradients of others: docs/async.md.
+    those of the optimizer given, also when they are set. With BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters,
+    and no rank waits for the gradients of others: docs/async.md.
 
     Args:
         optimizer: what updates the parameters.
@@ -67,6 +69,18 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         if item == "_optimizer":  # not there yet while it is unpickled
             raise AttributeError(item)
         return getattr(self._optimizer, item)
+
+    def __setattr__(self, item: str, value: Any) -> None:
+        if item in _OWN:
+            super().__setattr__(item, value)
+        else:
+            setattr(self._optimizer, item, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self).copy()  # the optimizer's own leaves members out that are not here
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
 
     def _reduce(self, index: Any, grad: Any) -> None:
         indices, gradients = (index, grad) if isinstance(index, (tuple, list)) else ([index], [grad])

@@ -19,7 +19,7 @@ class ServerParameters:
         """The servers get those of rank 0, for which all ranks wait. Those that have begun are left alone.
 
         Args:
-            weights: by their names, the same on all ranks.
+            weights: by their names, the same on all ranks, in the same order.
 
         Raises:
             MXNetError, BytePSError: what the library says.

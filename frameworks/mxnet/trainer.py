@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+import zlib
 from typing import Any
 
 from byteps.arguments import predivide_factor
 from byteps.asynchronous import asynchronous_training, check_asynchronous
 from byteps.mxnet.compression import Compression, Compressor, check_compression, from_params
 from byteps.mxnet.functions import broadcast_parameters
-from byteps.mxnet.ops import push_pull_inplace
+from byteps.mxnet.ops import push_pull, push_pull_inplace
 from byteps.mxnet.optimizer import DistributedOptimizer
 from byteps.mxnet.server_parameters import ServerParameters
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
-from byteps.reduce_op import Average, Sum
+from byteps.reduce_op import Average, Max, Sum
 from byteps.session import current_session
 
 import mxnet as mx
+
+# Names of parameters in an error.
+_SHOWN = 8
+
+
+def _by_number(key: Any) -> list[Any]:
+    """For sorting: "dense9" before "dense10", since names have numbers that depend on what else a process has made."""
+    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", str(key)))]
+
+
+def _places(params: Any) -> list[int]:
+    """For each parameter, as Gluon's Trainer counts them, its number among all: the same on all ranks."""
+    if not hasattr(params, "keys"):
+        return list(range(len(params))) if isinstance(params, (list, tuple)) else []
+    of_key = {key: place for place, key in enumerate(sorted(params.keys(), key=_by_number))}
+    return [of_key[key] for key in sorted(params.keys())]
+
+
+def _unnumbered(name: str) -> str:
+    """The name without what depends on what else a process has made: "net_dense_weight" of "net0_dense12_weight"."""
+    return re.sub(r"\d+(?=_)", "", name)
 
 
 class DistributedTrainer(mx.gluon.Trainer):
@@ -29,8 +52,9 @@ class DistributedTrainer(mx.gluon.Trainer):
         trainer.step(batch_size)            # of this worker
 
     The parameters start with the root's values: at once those that are initialised, the others when they are. `step`
-    waits for nothing: gradients are reduced as the engine computes them, those of the first parameters first. With
-    BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and no rank waits for the gradients of others: docs/async.md.
+    waits for nothing (but with ignore_stale_grad): gradients are reduced as the engine computes them, those of the
+    first parameters first. With BYTEPS_ENABLE_ASYNC=1 the servers keep the parameters, and no rank waits for the
+    gradients of others: docs/async.md.
 
     Args:
         params: `net.collect_params()`, or a dict of Parameters.
@@ -46,7 +70,8 @@ class DistributedTrainer(mx.gluon.Trainer):
 
     Raises:
         TypeError: no process set, or no number as a factor.
-        ValueError: before init(), or an argument that cannot be used.
+        ValueError: before init(), an argument that cannot be used, or ranks whose parameters have different names but
+            for Gluon's numbers (with a `prefix` the first step says so).
         NotImplementedError: compression_params asks for what this release has not.
     """
 
@@ -73,6 +98,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         by_params = from_params(compression_params)
         self._compression = compression if compression is not Compression.none else by_params
         number = session.number("DistributedTrainer")
+        made_in_order = prefix is None
         if prefix is None:
             prefix = "" if number == 0 else f"{number}."
         self._prefix = prefix
@@ -90,14 +116,44 @@ class DistributedTrainer(mx.gluon.Trainer):
         if self._servers is None:
             # A step divides by the batch of this worker, and so by that of all of them.
             self._scale *= gradient_predivide_factor / (process_set.size() or 1)
-        by_index = {f"{index:06}": param for index, param in enumerate(self._params)}
-        broadcast_parameters(by_index, root_rank, f"{prefix}parameter", process_set)
+        self._places = _places(params)
+        # Of all ranks: an engine that waits for each operation, or a name made of the first ones, need one order.
+        self._in_order = sorted(range(len(self._params)), key=self._places.__getitem__)
+        # Before what would wait for parameters that other ranks have not.
+        self._asked = self._ask_for_parameters()
+        if made_in_order:
+            self._check_parameters()
+        called = zip(self._params, self._places)
+        by_place = {f"{place:06}.{_unnumbered(param.name)}": param for param, place in called}
+        broadcast_parameters(by_place, root_rank, f"{prefix}parameter", process_set)
         self._params_to_init = []
 
+    def _ask_for_parameters(self) -> mx.nd.NDArray | None:
+        """The largest checksum of all ranks' parameters, and minus the smallest; None: there are no other ranks."""
+        if self._process_set.size() == 1:
+            return None
+        checksum = zlib.crc32("\n".join(self._key(index) for index in self._in_order).encode())
+        own = mx.nd.array([checksum, -checksum], dtype="int64")
+        return push_pull_inplace(own, name=f"{self._prefix}parameters", op=Max, process_set=self._process_set)
+
+    def _check_parameters(self) -> None:
+        """Raises ValueError if ranks have different parameters: each would wait for the others to send its own."""
+        if self._asked is None:
+            return
+        largest, minus_smallest = (int(value) for value in self._asked.asnumpy())
+        if largest != -minus_smallest:
+            keys = [self._key(index) for index in self._in_order]
+            shown = ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else "")
+            raise ValueError(
+                "the ranks' parameters differ in number or name; those of this rank, without Gluon's numbers: "
+                f"{shown}. Make the same blocks on all ranks, with the same prefixes"
+            )
+        self._asked = None
+
     def _allreduce_grads(self) -> None:
-        for index, param in enumerate(self._params):
-            if param.grad_req != "null":
-                self._reduce(index, param.list_grad())
+        self._check_parameters()
+        for index in self._trained():
+            self._reduce(index, self._params[index].list_grad())
 
     def _reduce(self, index: int, gradients: list[mx.nd.NDArray]) -> None:
         """The sum over workers and contexts, in each of the gradients."""
@@ -113,8 +169,8 @@ class DistributedTrainer(mx.gluon.Trainer):
         sent, context = self._compression.compress(first)
         push_pull_inplace(
             sent,
-            name=f"{self._prefix}gradient.{index}",
-            priority=-index,
+            name=f"{self._prefix}gradient.{self._key(index)}",
+            priority=-self._places[index],
             op=Sum,
             process_set=self._process_set,
         )
@@ -123,17 +179,60 @@ class DistributedTrainer(mx.gluon.Trainer):
         for other in gradients[1:]:
             other[:] = first
 
+    def _trained(self) -> list[int]:
+        """Gluon's indices of the parameters that have gradients, in the order of all ranks."""
+        return [index for index in self._in_order if self._params[index].grad_req != "null"]
+
+    def _key(self, index: int) -> str:
+        """The same on all ranks for the parameter that Gluon gives this index; and another one for another parameter,
+        where ranks have different ones."""
+        return f"{self._places[index]}.{_unnumbered(self._params[index].name)}"
+
+    def _agree_on_stale(self, zero: bool) -> None:
+        """Makes all ranks update the parameters of which any has a gradient; `zero`: with zeros of those that have
+        none."""
+        self._check_parameters()
+        if self._servers is not None:
+            return
+        trained = [self._params[index] for index in self._trained()]
+        fresh = [any(array._fresh_grad for array in param.list_data()) for param in trained]
+        # How many ranks have a gradient. Not a maximum, which there is none of while a rank has joined.
+        flags = mx.nd.array(fresh, dtype="int32")
+        counts = push_pull(flags, name=f"{self._prefix}fresh", op=Sum, process_set=self._process_set).asnumpy()
+        for param, count in zip(trained, counts):
+            for array, gradient in zip(param.list_data(), param.list_grad()):
+                if count > 0 and not array._fresh_grad:
+                    if zero:
+                        gradient[:] = 0
+                    array._fresh_grad = True
+
+    def step(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
+        """As of Gluon's Trainer. With `ignore_stale_grad` a parameter is left alone whose gradient is stale on all
+        ranks; else the stale ones count as zeros. The step then waits until all ranks have said which those are."""
+        if ignore_stale_grad:
+            self._agree_on_stale(zero=True)
+        super().step(batch_size, ignore_stale_grad)
+
+    def update(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
+        """As of Gluon's Trainer, behind allreduce_grads(), which has sent stale gradients as they are. With
+        `ignore_stale_grad` all ranks leave the same parameters alone."""
+        if ignore_stale_grad:
+            self._agree_on_stale(zero=False)
+        super().update(batch_size, ignore_stale_grad)
+
     def _update(self, ignore_stale_grad: bool = False) -> None:
         """Of Gluon's Trainer."""
+        self._check_parameters()
         if self._servers is None:
             super()._update(ignore_stale_grad)
             return
-        trained = {str(index): param for index, param in enumerate(self._params) if param.grad_req != "null"}
-        self._servers.begin({key: param.list_data()[0] for key, param in trained.items()})
-        before = {key: param.list_data()[0].copy() for key, param in trained.items()}
+        # With the trainer's prefix: parameters of another trainer may have the same keys.
+        trained = {f"{self._prefix}{self._key(index)}": index for index in self._trained()}
+        self._servers.begin({name: self._params[index].list_data()[0] for name, index in trained.items()})
+        before = {name: self._params[index].list_data()[0].copy() for name, index in trained.items()}
         super()._update(ignore_stale_grad)
-        for key, param in trained.items():
-            arrays = param.list_data()
-            self._servers.add(key, arrays[0], before[key], -int(key))
+        for name, index in trained.items():
+            arrays = self._params[index].list_data()
+            self._servers.add(name, arrays[0], before[name], -self._places[index])
             for other in arrays[1:]:
                 other[:] = arrays[0]

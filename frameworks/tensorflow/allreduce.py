@@ -83,8 +83,15 @@ def grouped_allreduce(
 def broadcast_(
     variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Overwrites every rank's variables with the root's, and returns them."""
+    """Overwrites every rank's variables with the root's, and returns them. In a graph of TensorFlow 1: their values
+    behind that, which a session is to run."""
     from byteps.tensorflow.variables import broadcast_variables
 
-    broadcast_variables(variables, root_rank, scope="" if name is None else f"{name}.", process_set=process_set)
-    return list(variables)
+    listed = list(variables)
+    scope = "" if name is None else f"{name}."
+    operation = broadcast_variables(listed, root_rank, scope=scope, process_set=process_set)
+    if operation is None:
+        return listed
+    # Nothing in such a graph runs but what a result depends on.
+    with tf.control_dependencies([operation]):
+        return [tf.identity(variable) for variable in listed]

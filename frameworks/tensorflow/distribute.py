@@ -20,6 +20,7 @@ from byteps.tensorflow.allgather import gather_rows, rows_of
 from byteps.tensorflow.compression import Compression
 from byteps.tensorflow.gradients import Reduction, source_names
 from byteps.tensorflow.names import unique_in_graph
+from byteps.tensorflow.ops import reduce_named
 from byteps.tensorflow.variables import broadcast_values
 
 import tensorflow as tf
@@ -101,6 +102,20 @@ def _is_mirrored(value: Any) -> bool:
     return isinstance(value, tf.distribute.DistributedValues) and "Mirrored" in type(value).__name__
 
 
+def _checks_finite(function: Any) -> bool:
+    """Whether it is what Keras 3's LossScaleOptimizer asks each replica: whether its own gradients are finite."""
+    of = type(getattr(function, "__self__", None)).__mro__
+    return getattr(function, "__name__", "") == "check_finite" and any(c.__name__ == "LossScaleOptimizer" for c in of)
+
+
+def _finite_everywhere(finite: Sequence[Any]) -> tf.Tensor:
+    """Whether it is so on the replicas of this process, and on those of all workers."""
+    overflow = tf.cast(tf.logical_not(tf.reduce_all(tf.stack(finite))), tf.int32)
+    name = unique_in_graph("mirrored.overflow")
+    # How many workers overflow. Not a maximum, which there is none of while a rank has joined.
+    return tf.equal(reduce_named([overflow], [name], Sum, [0], Compression.none)[0], 0)
+
+
 def _extended_of_the_job(kind: type) -> type:
     """The class of a strategy's `extended`, for replicas in several processes."""
 
@@ -112,6 +127,14 @@ def _extended_of_the_job(kind: type) -> type:
         def _num_replicas_in_sync(self) -> int:
             local = super()._num_replicas_in_sync
             return local if self._bps_counts_local else local * current_session().native.info()["size"]
+
+        def _call_for_each_replica(self, fn: Any, args: Any, kwargs: Any) -> Any:
+            found = super()._call_for_each_replica(fn, args, kwargs)
+            if not _checks_finite(fn):
+                return found
+            # Keras takes the first replica's word, and sums gradients only if that is yes: a worker that overflows
+            # would leave the others waiting.
+            return _finite_everywhere(self._container_strategy().experimental_local_results(found))
 
         def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
             # A batch is this worker's, and is cut into those of its replicas.

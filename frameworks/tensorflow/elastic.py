@@ -34,6 +34,10 @@ class TensorFlowState(ObjectState):
     def _variables(self) -> list[Any]:
         return self._given
 
+    def _of_all_workers(self) -> list[Any]:
+        """Those that sync() sends."""
+        return self._variables()
+
     def save(self) -> None:
         """Keeps values and variables as they are now."""
         arrays = [(variable, tf.convert_to_tensor(variable).numpy().copy()) for variable in self._variables()]
@@ -48,20 +52,23 @@ class TensorFlowState(ObjectState):
 
     def sync(self, root_rank: int = 0) -> None:
         """Takes over the root's variables and values, and saves them."""
-        broadcast_variables(self._variables(), root_rank, scope=f"{type(self).__name__}.")
+        broadcast_variables(self._of_all_workers(), root_rank, scope=f"{type(self).__name__}.")
         super().sync(root_rank)
 
 
 class TensorFlowKerasState(TensorFlowState):
-    """A model of Keras with its optimizer, and values.
+    """A model of Keras with its optimizer, and values. What random numbers come from stays this worker's own in sync();
+    save() and restore() have it like all variables.
 
     Args:
         model: a built model.
         optimizer: None: the model's, if it is compiled.
+        backend: accepted for compatibility: Horovod's is the module of Keras's backend.
         values: further values, as of ObjectState.
     """
 
-    def __init__(self, model: Any, optimizer: Any = None, **values: Any) -> None:
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **values: Any) -> None:
+        del backend
         self.model = model
         self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         super().__init__((), **values)
@@ -75,3 +82,8 @@ class TensorFlowKerasState(TensorFlowState):
         build_optimizer(self.optimizer, self.model.trainable_variables)
         of_optimizer = self.optimizer.variables
         return [*self.model.variables, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]
+
+    def _of_all_workers(self) -> list[Any]:
+        from byteps.keras.arrays import without_random_states
+
+        return without_random_states(self._variables())

@@ -1,10 +1,11 @@
 """push_pull and broadcast of tensors, in eager execution and in graphs.
 
-Names. Tensors meet by name across the workers; with names neither tracing nor execution needs the same order. An
-operation without a name gets that of its tensor in a graph, where several of one are numbered as they are traced, and a
-number in eager execution; the numbers need the same order of these calls on all ranks. Two operations in flight cannot
-share a name: in a tf.while_loop whose iterations do not depend on each other, set parallel_iterations=1
-(docs/frameworks/tensorflow.md).
+Names. Tensors meet by name across the workers; in graphs, with names neither tracing nor execution needs the same
+order. An operation without a name gets that of its tensor in a graph, where several of one are numbered as they are
+traced, and a number in eager execution; the numbers need the same order of these calls on all ranks. In eager execution
+a call, with a name or without, returns when its result is there: the calls of one thread need the same order on all
+ranks, or each waits for what another would call next. Two operations in flight cannot share a name: in a tf.while_loop
+whose iterations do not depend on each other, set parallel_iterations=1 (docs/frameworks/tensorflow.md).
 
 Tensors. uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, bool, complex64 and complex128, of any
 shape. Shape and dtype must agree across ranks, or every rank gets an error. Tensors of a GPU are copied through host
@@ -39,13 +40,9 @@ import tensorflow as tf
 def check_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
     """The reduction that `op` and `average` ask for. Raises ValueError if both are given, TypeError for a reduction
     that stands in the place of `average`."""
-    if isinstance(average, ReduceOp):
-        raise TypeError(
-            f"average is {average.name}; it must be True or False. Give a reduction by name: op={average.name}"
-        )
     if op is not None and average is not None:
         raise ValueError("both op and average are given; give one of the two")
-    return choose_op(op, True if average is None else bool(average), adasum=True)
+    return choose_op(op, average, adasum=True)
 
 
 def _reduce(

@@ -13,6 +13,13 @@ from byteps.tensorflow.collectives import set_ranks
 import tensorflow as tf
 
 
+@tf.custom_gradient
+def _gathered(rows: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    """The rows. Their gradient is that of a sum over workers, the sum of the workers' gradients; that of an allgather
+    is, as Horovod's, their mean."""
+    return tf.identity(rows), lambda gradient: (tf.convert_to_tensor(gradient) * size, None)
+
+
 def push_pull_slices(
     slices: tf.IndexedSlices,
     name: str,
@@ -31,9 +38,11 @@ def push_pull_slices(
         raise ValueError(f"IndexedSlices can be summed or averaged, not op={op.name}; give sparse_as_dense=True")
     ranks = set_ranks(process_set)
     sent, context = compression.compress(tf.convert_to_tensor(slices.values))
-    values = compression.decompress(gather_rows(sent, f"{name}.values", priority, ranks), context)
+    count = len(ranks) or current_session().native.info()["size"]
+    rows = gather_rows(sent, f"{name}.values", priority, ranks)
+    values = compression.decompress(_gathered(rows, tf.cast(count, rows.dtype)), context)
     indices = gather_rows(tf.convert_to_tensor(slices.indices), f"{name}.indices", priority, ranks)
     if op is Average:
-        size = tf.cast(len(ranks) or current_session().native.info()["size"], values.dtype)
+        size = tf.cast(count, values.dtype)
         values = values / size if values.dtype.is_floating else values // size
     return tf.IndexedSlices(values, indices, slices.dense_shape)

@@ -221,5 +221,71 @@ TEST_F(OperationTest, AttachSaysWhatIsWrongWithTheLibrary) {
   EXPECT_NE(std::string(error).find("/nowhere/libbyteps.so"), std::string::npos) << error;
 }
 
+// The end of an operation that a library of the test has taken.
+struct Accepted {
+  bps_done_fn done = nullptr;
+  void* user = nullptr;
+};
+
+Accepted accepted;
+
+// A library that takes operations and does nothing with them. Statuses are never errors, handles are not looked into.
+std::shared_ptr<Library> IdleLibrary() {
+  auto library = std::make_shared<Library>();
+  library->bps_declare = [](bps_session*, const bps_declare_args*, bps_tensor** tensor) noexcept -> bps_status* {
+    *tensor = reinterpret_cast<bps_tensor*>(&accepted);
+    return nullptr;
+  };
+  library->bps_push_pull = [](bps_session*, const bps_push_pull_args* args, bps_request**) noexcept -> bps_status* {
+    accepted = {args->done, args->user};
+    return nullptr;
+  };
+  library->bps_collective = [](bps_session*, const bps_collective_args* args,
+                               bps_request** request) noexcept -> bps_status* {
+    accepted = {args->done, args->user};
+    *request = reinterpret_cast<bps_request*>(&accepted);
+    return nullptr;
+  };
+  library->bps_status_free = [](bps_status*) noexcept {};
+  library->bps_request_free = [](bps_request*) noexcept {};
+  library->bps_request_result = [](const bps_request*, int32_t, bps_result*) noexcept {
+    return static_cast<bps_status*>(nullptr);
+  };
+  return library;
+}
+
+// An operation may end behind shutdown(), when another init() has attached another session already.
+template <typename F>
+void ExpectLibraryUntilTheEnd(F start) {
+  AttachedSession session;
+  std::weak_ptr<const Library> first;
+  {
+    const std::shared_ptr<const Library> library = IdleLibrary();
+    first = library;
+    session.Attach(library, reinterpret_cast<bps_session*>(&accepted));
+  }
+  int ends = 0;
+  start(session, &ends);
+  session.Attach(IdleLibrary(), reinterpret_cast<bps_session*>(&accepted));
+  ASSERT_FALSE(first.expired()) << "the end of the operation would look into it";
+  EXPECT_EQ(ends, 0);
+  accepted.done(accepted.user, nullptr);
+  EXPECT_EQ(ends, 1);
+  EXPECT_TRUE(first.expired());
+}
+
+TEST(PendingOperationTest, HoldsItsLibrary) {
+  const int64_t size = 1;
+  float value = 1;
+  const TensorSpec tensor{"x", BPS_FLOAT32, &size, 1};
+  ExpectLibraryUntilTheEnd([&](const AttachedSession& session, int* ends) {
+    PushPull(session, tensor, &value, &value, BPS_SUM, 0, [ends](const Outcome&) { ++*ends; });
+  });
+  ExpectLibraryUntilTheEnd([&](const AttachedSession& session, int* ends) {
+    const CollectiveSpec spec{BPS_ALL_GATHER, tensor, &value};
+    Collective(session, spec, [ends](const Outcome&, const CollectiveResult&) { ++*ends; });
+  });
+}
+
 }  // namespace
 }  // namespace byteps::binding

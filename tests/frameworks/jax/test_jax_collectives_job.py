@@ -3,6 +3,7 @@ programs, under transformations, the errors on every rank."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -121,6 +122,39 @@ def _transformations() -> None:
     assert float(jax.jit(lambda xs: jax.lax.scan(step, 0.0, xs)[0])(jnp.ones([5, 2]))) == 30
 
 
+def _of_arrays_that_a_program_closes_over() -> None:
+    """They are part of the program: done each time it runs, and not while it is traced."""
+    bps.init()
+    rank, size = bps.rank(), bps.size()
+    fixed = jnp.full((size, 2), rank + 1.0)
+    total = size * (size + 1) / 2
+
+    def all_three(x: jax.Array, name: str | None) -> jax.Array:
+        def named(kind: str) -> str | None:
+            return None if name is None else f"{name} {kind}"
+
+        gathered = bps.allgather(fixed, name=named("gathered"))
+        scattered = bps.reducescatter(fixed, bps.Sum, name=named("scattered"))
+        exchanged = bps.alltoall(fixed, name=named("exchanged"))
+        return x * (gathered.sum() + scattered.sum() + exchanged.sum())
+
+    expected = 2 * size * total + 2 * total + 2 * total
+    programs = [
+        jax.jit(functools.partial(all_three, name="closed over")),
+        jax.jit(functools.partial(all_three, name=None)),
+        jax.jit(jax.grad(functools.partial(all_three, name="of a gradient"))),
+    ]
+    for program in programs:
+        assert program(1.0) == expected
+        assert program(1.0) == expected
+    # A derivative outside of programs is none.
+    assert jax.grad(functools.partial(all_three, name="alone"))(1.0) == expected
+    bps.shutdown()
+    for program in programs:
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"bps\.init"):
+            jax.block_until_ready(program(1.0))
+
+
 def _process_sets() -> None:
     outer = bps.ProcessSet([2, 0])
     bps.init(process_sets=[outer])
@@ -179,6 +213,7 @@ BODIES = [
     _reducescatter,
     _alltoall,
     _transformations,
+    _of_arrays_that_a_program_closes_over,
     _process_sets,
     _adasum_and_join,
     _disagreement,

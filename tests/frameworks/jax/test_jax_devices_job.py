@@ -191,6 +191,47 @@ def _parameters_stay_where_they_are() -> None:
     assert result[0].sharding == sharded.sharding and result[1].sharding == copied.sharding
 
 
+def _parameters_go_on_as_those_of_the_root() -> None:
+    """What is bound to no device can go into a program of several devices on every rank, not on the root alone."""
+    bps.init()
+    rank = bps.rank()
+    given = {
+        "free": jnp.full(3, rank + 1.0, jnp.float32),
+        "key": jax.random.key(rank),
+        "bound": jax.device_put(jnp.float32(rank), jax.devices()[1]),
+        "elsewhere": _on_second_device(rank),
+        "weak": jnp.asarray(2.0 * rank),
+        "weak rows": jnp.full((2, 2), 1.0 * rank),
+    }
+    for root in (0, 1):
+        result = bps.broadcast_parameters(given, root)
+        assert result["weak"].weak_type and result["weak rows"].weak_type and not result["free"].weak_type
+        # A weak float32 leaves float16 alone.
+        assert (jnp.ones(2, jnp.float16) * result["weak"]).dtype == jnp.float16
+        np.testing.assert_array_equal(result["weak rows"], np.full((2, 2), root))
+        assert result["weak"] == 2 * root
+        assert [result[name].devices() for name in given] == [leaf.devices() for leaf in given.values()]
+        add = _shard_map(lambda x, *more: sum(more, x), in_specs=(P("d"), P(), P(), P()), out_specs=P("d"))
+        rows = np.zeros((DEVICES, 3), np.float32)
+        free = (result["free"], result["elsewhere"], result["weak"])
+        np.testing.assert_array_equal(jax.jit(add)(rows, *free), rows + root + 1 + 3 * root)
+        draw = _shard_map(lambda x, key: x + jax.random.uniform(key, (3,)), in_specs=(P("d"), P()), out_specs=P("d"))
+        expected = rows + np.asarray(jax.random.uniform(jax.random.key(root), (3,)))
+        np.testing.assert_array_equal(jax.jit(draw)(rows, result["key"]), expected)
+        # What was bound still is.
+        try:
+            jax.jit(add)(rows, result["bound"], result["weak"], result["weak"])
+        except ValueError as error:
+            assert "incompatible devices" in str(error), error
+        else:
+            raise AssertionError("a leaf that was bound to a device came back without that")
+
+
+def _on_second_device(rank: int) -> jax.Array:
+    with jax.default_device(jax.devices()[1]):
+        return jnp.full(3, 1.0 * rank, jnp.float32)
+
+
 def _all() -> None:
     for body in (
         _over_devices_and_workers,
@@ -200,6 +241,7 @@ def _all() -> None:
         _checked,
         _outside_of_programs,
         _parameters_stay_where_they_are,
+        _parameters_go_on_as_those_of_the_root,
     ):
         body()
         bps.shutdown()

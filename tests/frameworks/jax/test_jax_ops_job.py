@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +123,10 @@ def _transformations() -> None:
     )
     nested = jax.jit(jax.vmap(jax.vmap(lambda x: bps.push_pull(x, False, "nested"), axis_name="inner")))
     assert np.array_equal(nested(batch), 2 * np.arange(6).reshape(2, 3) + 1)
+    # The same for all elements of the axis: one of it.
+    named = jax.vmap(lambda x: jax.lax.psum(bps.push_pull(jax.lax.pmean(x, "i"), False, "same"), "i"), axis_name="i")
+    np.testing.assert_array_equal(named(jnp.arange(3.0) + bps.rank()), [9, 9, 9])
+    np.testing.assert_array_equal(jax.jit(named)(jnp.arange(3.0) + bps.rank()), [9, 9, 9])
     per_example = jax.vmap(jax.grad(lambda x: (bps.push_pull(x, False, "per example") ** 2).sum()))(batch)
     assert np.allclose(per_example, 2 * 2 * (2 * np.arange(6).reshape(2, 3) + 1))
 
@@ -269,6 +274,9 @@ def _wrong_arguments() -> None:
     ):
         with pytest.raises(kind, match=words):
             bps.push_pull(jnp.ones(1), **wrong)
+    for call in (bps.push_pull, bps.allreduce):
+        with pytest.raises(TypeError, match=r"average is Max.*op=Max"):
+            call(jnp.ones(1), bps.Max)
     with pytest.raises(TypeError, match="uint32"):
         bps.push_pull(jnp.ones(1, jnp.uint32), name="x")
     with pytest.raises(ValueError, match="root_rank"):
@@ -362,6 +370,19 @@ BODIES = [
 @pytest.mark.parametrize("body", BODIES)
 def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
     outcomes.check(body)
+
+
+def _many_at_once_on_one_thread() -> None:
+    _many_at_once()
+    threads = [file.read_text(encoding="utf-8").strip() for file in Path("/proc/self/task").glob("*/comm")]
+    assert threads.count("tf_XLAEigen") <= 1, threads
+
+
+def test_one_thread_of_xla(run_workers: RunWorkers) -> None:
+    """No operation holds the only thread that computes."""
+    # XLA takes as many threads as this says there are processors.
+    flags = {"NPROC": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    run_workers(_many_at_once_on_one_thread, BYTEPS_OP_TIMEOUT="120", **flags)
 
 
 def _digest() -> list[str]:

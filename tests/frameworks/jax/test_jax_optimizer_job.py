@@ -96,6 +96,49 @@ def _accumulates() -> None:
     _close(mine, _train(summed, params, x, y, steps=6), 1e-4)
 
 
+def _accumulates_other_dtypes() -> None:
+    """Gradients of another dtype than their parameters; and of whole numbers, which have none."""
+    bps.init()
+    params = {"half": jnp.ones(3, jnp.bfloat16), "count": jnp.arange(2), "whole": jnp.ones(2)}
+    inner = optax.masked(optax.sgd(0.5), {"half": True, "count": False, "whole": True})
+    optimizer = bps.DistributedOptimizer(inner, backward_passes_per_step=2)
+
+    def loss(params: Any) -> jax.Array:
+        return params["half"].astype(jnp.float32).sum() + params["whole"].sum() + params["count"].sum()
+
+    def one(carried: Any, _: Any) -> tuple[Any, None]:
+        gradients = jax.grad(loss, allow_int=True)(params)
+        gradients["half"] = gradients["half"].astype(jnp.float32)
+        updates, state = optimizer.update(gradients, carried[1], params)
+        total = jax.tree_util.tree_map(lambda own, update: own + update, carried[0], {**updates, "count": 0})
+        return (total, state), None
+
+    zeros = jax.tree_util.tree_map(jnp.zeros_like, params)
+    carried, _ = jax.jit(lambda start: jax.lax.scan(one, start, None, length=4))((zeros, optimizer.init(params)))
+    np.testing.assert_array_equal(carried[0]["half"].astype(jnp.float32), [-2, -2, -2])
+    np.testing.assert_array_equal(carried[0]["whole"], [-2, -2])
+
+
+def _accumulates_many_of_16_bits() -> None:
+    """From 256 on a bfloat16 and 1 are the same bfloat16."""
+    bps.init()
+    passes = 300
+    params = {"half": jnp.zeros(3, jnp.bfloat16), "whole": jnp.zeros(3)}
+    gradients = jax.tree_util.tree_map(jnp.ones_like, params)
+    for given in (params, None):
+        optimizer = bps.DistributedOptimizer(optax.trace(0.5), backward_passes_per_step=passes)
+
+        def one(carried: Any, _: Any, given: Any = given, optimizer: Any = optimizer) -> tuple[Any, None]:
+            updates, state = optimizer.update(gradients, carried[1], given)
+            return (jax.tree_util.tree_map(jnp.add, carried[0], updates), state), None
+
+        start = params, optimizer.init(params)
+        found, _ = jax.jit(lambda start, one=one: jax.lax.scan(one, start, None, length=passes))(start)[0]
+        for leaf in ("half", "whole"):
+            assert found[leaf].dtype == params[leaf].dtype
+            np.testing.assert_array_equal(found[leaf].astype(jnp.float32), [passes] * 3)
+
+
 def _compressed() -> None:
     bps.init()
     rank, size = bps.rank(), bps.size()
@@ -162,6 +205,8 @@ def _wrong_arguments() -> None:
 BODIES = [
     _as_one_process_with_the_double_batch,
     _accumulates,
+    _accumulates_other_dtypes,
+    _accumulates_many_of_16_bits,
     _compressed,
     _two_optimizers_of_one_program,
     _ranks_disagree,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ mx = framework("mxnet")
 
 import byteps.mxnet as bps
 from asynchronous_runs import ASYNCHRONOUS, Step, bounded, run_bounded, run_until_the_peer_dies
+from timelines import DEADLINE, wait_for
 
 RunWorkers = Callable[..., Any]
 
@@ -76,6 +78,41 @@ def _two_sessions(of_trainer: bool) -> float:
 @pytest.mark.parametrize("of_trainer", [True, False])
 def test_a_second_session_goes_on(run_workers: RunWorkers, of_trainer: bool) -> None:
     assert run_workers(_two_sessions, of_trainer, servers=1, BYTEPS_ENABLE_ASYNC="1").results == [4.0] * 2
+
+
+def _two_trainers() -> list[float]:
+    """Whose parameters have the same names. Each has a thread, and the ranks begin with different ones."""
+    bps.init()
+    made = []
+    for start in (0.0, 100.0):
+        net = mx.gluon.nn.Dense(1, in_units=1, use_bias=False)
+        net.initialize(mx.init.Constant(start))
+        made.append((net, bps.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 1.0})))
+
+    def step(net: Any, trainer: Any, size: float) -> None:
+        with mx.autograd.record():
+            loss = net(mx.nd.full((1, 1), -size)).sum()
+        loss.backward()
+        trainer.step(1)
+
+    with ThreadPoolExecutor() as threads:
+        steps = []
+        for net, trainer in made if bps.rank() == 0 else reversed(made):
+            steps.append(threads.submit(step, net, trainer, 1.0))
+            beginning = trainer._servers._beginning
+            wait_for(lambda beginning=beginning: beginning.prefix != "", "the trainer did not begin")
+        for taken in steps:
+            taken.result(DEADLINE)
+    mx.nd.waitall()
+    bps.barrier()
+    for net, trainer in made:
+        step(net, trainer, 0.0)
+    return [float(net.weight.data().asscalar()) for net, _ in made]
+
+
+def test_two_trainers_begin_in_different_orders(run_workers: RunWorkers) -> None:
+    job = run_workers(_two_trainers, servers=1, BYTEPS_ENABLE_ASYNC="1", BYTEPS_OP_TIMEOUT="60")
+    assert job.results == [[2.0, 102.0]] * 2
 
 
 def _step() -> Step:

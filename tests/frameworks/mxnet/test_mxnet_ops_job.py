@@ -3,6 +3,7 @@ the errors on every rank, and that the session goes on."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +156,48 @@ def _gradients() -> None:
         assert np.allclose(x.grad.asnumpy(), expected * share)
 
 
+def _gradients_are_added_up() -> None:
+    """Of arrays with grad_req="add", over two backward passes."""
+    bps.init()
+    sent = 2.0 if bps.rank() == 0 else 0.0
+    reduce, send = functools.partial(bps.push_pull, op=bps.Sum), functools.partial(bps.broadcast, root_rank=0)
+    for ones in (mx.nd.ones, mx.np.ones):
+        for call, gradient in ((reduce, 2.0), (send, sent)):
+            x = ones((3,))
+            x.attach_grad("add")
+            for _ in range(2):
+                with mx.autograd.record():
+                    loss = call(x, name="added up").sum()
+                loss.backward()
+            assert np.array_equal(x.grad.asnumpy(), np.full(3, 2 * gradient)), x.grad
+
+
+def _gradient_of_a_broadcast() -> None:
+    """The sum of the gradients on the root, and zeros on the others."""
+    bps.init()
+    x = mx.nd.full((3,), bps.rank())
+    x.attach_grad()
+    with mx.autograd.record():
+        loss = (bps.broadcast(x, 1, name="b") * (bps.rank() + 2)).sum()
+    loss.backward()
+    assert loss.asscalar() == 3 * (bps.rank() + 2)
+    assert x.grad.asnumpy().tolist() == [5.0 if bps.rank() == 1 else 0.0] * 3
+
+
+def _gradient_of_a_broadcast_of_plain_arrays() -> None:
+    """Where the root's alone is in a graph: the others pass what only has the shape."""
+    bps.init()
+    for module in (mx.nd, mx.np):
+        x = module.full((3,), bps.rank())
+        if bps.rank() == 1:
+            x.attach_grad()
+        with mx.autograd.record():
+            loss = (bps.broadcast(x, 1, name=f"plain {module.__name__}") * (bps.rank() + 2)).sum()
+        loss.backward()
+        assert float(loss.asnumpy().sum()) == 3 * (bps.rank() + 2)
+        assert bps.rank() == 0 or x.grad.asnumpy().tolist() == [5.0] * 3
+
+
 def _compressed() -> None:
     bps.init()
     inputs = [np.nan_to_num(make(np.dtype(np.float32), (5000,), of)) for of in range(bps.size())]
@@ -193,6 +236,9 @@ def _wrong_arguments() -> None:
         (lambda: bps.push_pull(np.ones(1)), TypeError, "ndarray"),
         (lambda: bps.push_pull(one.tostype("row_sparse")), TypeError, "row_sparse"),
         (lambda: bps.push_pull(one, op=9), ValueError, "op is 9"),
+        (lambda: bps.push_pull(one, bps.Max), TypeError, "op=Max"),
+        (lambda: bps.byteps_push_pull(one, is_average=bps.Sum), TypeError, "op=Sum"),
+        (lambda: bps.allreduce(one, bps.Max), TypeError, "op=Max"),
         (lambda: bps.push_pull(one, priority=1.5), TypeError, "priority"),
         (lambda: bps.push_pull(one, name=""), ValueError, "name"),
         (lambda: bps.push_pull(one, compression=1), TypeError, "compression"),
@@ -246,6 +292,9 @@ BODIES = [
     _one_name_at_once,
     _many_at_once,
     _gradients,
+    _gradients_are_added_up,
+    _gradient_of_a_broadcast,
+    _gradient_of_a_broadcast_of_plain_arrays,
     _compressed,
     _mismatches,
     _wrong_arguments,

@@ -3,6 +3,7 @@ process does on the double batch, and have the same bits."""
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -319,13 +320,14 @@ def _each_broadcast_runs_once() -> None:
         net = _deferred()
         bps.broadcast_parameters(net[0].collect_params())
         bps.DistributedTrainer(net[0].collect_params(), "sgd", prefix="trainer.")
-        assert names == ["parameter.later_dense0_bias", "trainer.parameter.000000"]  # whose shapes are known
+        # Those whose shapes are known.
+        assert names == ["parameter.later_dense0_bias", "trainer.parameter.000000.later_dense_bias"]
         names.clear()
         net.initialize(mx.init.Constant(bps.rank()), force_reinit=True)
         assert names == []
         for _ in range(2):
             net(mx.nd.ones((1, 3)))
-            assert names == ["parameter.later_dense0_weight", "trainer.parameter.000001"]
+            assert names == ["parameter.later_dense0_weight", "trainer.parameter.000001.later_dense_weight"]
         net.initialize(mx.init.One(), force_reinit=True)
         net(mx.nd.ones((1, 3)))
         assert len(names) == 2
@@ -357,6 +359,140 @@ def _one_rank_loads_parameters() -> None:
                 _one_step(net, trainer, [mx.cpu(0)])
 
 
+def _attributes_of_the_optimizer() -> None:
+    """What is set on a DistributedOptimizer the one inside has."""
+    bps.init()
+    inner = mx.optimizer.create("sgd", learning_rate=1.0)
+    optimizer = bps.DistributedOptimizer(inner)
+    optimizer.rescale_grad = 1 / 32
+    optimizer.lr_mult = {0: 0.5}
+    optimizer.idx2name = {0: "weight"}
+    assert (inner.rescale_grad, inner.lr_mult, inner.idx2name) == (1 / 32, {0: 0.5}, {0: "weight"})
+    weight = mx.nd.zeros(2)
+    for each in (optimizer, pickle.loads(pickle.dumps(optimizer))):
+        each.update(0, weight, mx.nd.full(2, 64 * bps.rank()), None)
+    assert weight.asnumpy().tolist() == [-1, -1]  # twice the learning rate times 0.5 times 32 / 32
+    assert optimizer.num_update == inner.num_update == 1
+
+
+def _layers_with_other_numbers() -> tuple[list[float], Callable[[float], list[float]]]:
+    """Rank 1 has made ten layers before: its last ones are dense10 and more, which Gluon sorts before dense9. The
+    weights to start with; and a step of this size, whose gradient of the weight of layer i is i."""
+    bps.init()
+    start = 90 if bps.rank() == 0 else 95
+    layers = [nn.Dense(1, in_units=1, prefix=f"many{start + index}_") for index in range(8)]
+    net = nn.Sequential(prefix="")
+    net.add(*layers)
+    for index, layer in enumerate(layers):
+        layer.initialize(mx.init.Constant(index + 10 * bps.rank()))
+    trainer = bps.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 1.0}, prefix="numbers.")
+    weights = [layer.weight.data() for layer in layers]
+
+    def step(size: float) -> list[float]:
+        with mx.autograd.record():
+            loss = sum(layer(mx.nd.full((1, 1), size * index)) for index, layer in enumerate(layers))
+        loss.backward()
+        trainer.step(1)
+        return [float(weight.asscalar()) for weight in weights]
+
+    return [float(weight.asscalar()) for weight in weights], step
+
+
+def _names_with_other_numbers() -> None:
+    begun, step = _layers_with_other_numbers()
+    assert begun == list(range(8))
+    assert step(1.0) == [0.0] * 8
+
+
+def _names_with_other_numbers_asynchronously() -> None:
+    begun, step = _layers_with_other_numbers()
+    assert begun == list(range(8))
+    step(1.0)
+    bps.barrier()
+    assert step(0.0) == [float(-index) for index in range(8)]  # what both have taken away
+
+
+def _layers_of(worker: str) -> Any:
+    """Whose names are those of this worker alone."""
+    net = nn.Sequential(prefix=f"{worker}net_")
+    with net.name_scope():
+        net.add(nn.Dense(1, in_units=1))
+    net.initialize()
+    return net.collect_params()
+
+
+def _other_parameters_are_an_error() -> None:
+    """At once, and no mixture of both. With a prefix of its own a trainer may be made while others are not yet."""
+    bps.init()
+    mine = f"worker{'AB'[bps.rank()]}"
+    names: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(byteps.mxnet.functions, "broadcast_", lambda tensor, root, name, **options: names.append(name))
+        with pytest.raises(
+            ValueError, match=rf"parameters differ.* 0\.{mine}net_dense_bias, 1\.{mine}net_dense_weight"
+        ):
+            bps.DistributedTrainer(_layers_of(mine), "sgd")
+        assert names == []
+        order = ("different.", "same.") if bps.rank() == 0 else ("same.", "different.")
+        trainers = {}
+        for prefix in order:
+            params = _layers_of("all" if prefix == "same." else mine)
+            trainers[prefix] = bps.DistributedTrainer(params, "sgd", prefix=prefix)
+        assert f"different.parameter.000001.{mine}net_dense_weight" in names
+        for step in (trainers["different."].step, trainers["different."].update):
+            with pytest.raises(ValueError, match=f"parameters differ.*{mine}net_dense_bias"):
+                step(1)
+        trainers["same."].step(1, ignore_stale_grad=True)
+
+
+def _stale_gradients() -> None:
+    """A parameter is updated on all ranks if any has used it, else on none."""
+    bps.init()
+    for apart in (False, True):
+        net = [nn.Dense(1, in_units=1, use_bias=False, prefix=f"stale{index}_") for index in range(3)]
+        for layer in net:
+            layer.initialize(mx.init.One())
+        params = {layer.weight.name: layer.weight for layer in net}
+        trainer = bps.DistributedTrainer(params, "sgd", {"learning_rate": 1.0, "wd": 0.5})
+
+        def step(*used: int, apart: bool = apart, net: Any = net, trainer: Any = trainer) -> list[float]:
+            with mx.autograd.record():
+                loss = sum(net[index](mx.nd.ones((1, 1))) for index in used)
+            loss.backward()
+            if apart:
+                trainer.allreduce_grads()
+                trainer.update(1, ignore_stale_grad=True)
+            else:
+                trainer.step(1, ignore_stale_grad=True)
+            return [float(layer.weight.data().asscalar()) for layer in net]
+
+        # Gradient and decay: of layer 0 on both ranks, of layer 1 on rank 1 alone; none of layer 2.
+        assert step(*range(bps.rank() + 1)) == [-0.5, 0, 1]
+        found = step(*range(bps.rank() + 1))
+        assert bps.broadcast_object(found, 0) == found
+        if not apart:
+            assert found == [-1.25, -0.5, 1]
+
+
+def _goes_on_alone_with_stale_gradients() -> None:
+    """Rank 0 has no data left while rank 1 takes one step more: it counts as one without gradients."""
+    bps.init()
+    net = [nn.Dense(1, in_units=1, use_bias=False, prefix=f"alone{index}_") for index in range(2)]
+    for layer in net:
+        layer.initialize(mx.init.One())
+    params = {layer.weight.name: layer.weight for layer in net}
+    trainer = bps.DistributedTrainer(params, "sgd", {"learning_rate": 1.0})
+    for _ in range(bps.rank() + 1):
+        with mx.autograd.record():
+            loss = net[0](mx.nd.ones((1, 1))).sum()
+        loss.backward()
+        trainer.step(1, ignore_stale_grad=True)
+    mx.nd.waitall()
+    assert bps.join() == 1
+    found = [float(layer.weight.data().asscalar()) for layer in net]
+    assert found == [-0.5 * bps.rank(), 1.0]
+
+
 def _wrong_arguments() -> None:
     net = _net(0)
     with pytest.raises(ValueError, match=r"bps\.init"):
@@ -368,6 +504,12 @@ def _wrong_arguments() -> None:
         bps.DistributedOptimizer("sgd")
     with pytest.raises(NotImplementedError, match="topk"):
         bps.DistributedTrainer(net.collect_params(), "sgd", compression_params={"compressor": "topk", "k": 3})
+    # Of BytePS's example for CIFAR-100, without a compressor.
+    unasked = {"compressor": "", "ef": "", "momentum": "", "scaling": False, "k": 1.0, "seed": 3}
+    bps.DistributedTrainer(net.collect_params(), "sgd", compression_params={**unasked, "fp16": False})
+    for asked in ({"ef": "vanilla"}, {"momentum": "nesterov"}):
+        with pytest.raises(NotImplementedError, match="compresses to float16 alone"):
+            bps.DistributedTrainer(net.collect_params(), "sgd", compression_params={**unasked, **asked})
     with pytest.raises(ValueError, match="unknown"):
         bps.DistributedTrainer(net.collect_params(), "sgd", compression_params={"compresor": "topk"})
     for factor in (0, -1.0, float("inf"), float("nan")):
@@ -388,6 +530,11 @@ BODIES = [
     _shapes_known_later,
     _each_broadcast_runs_once,
     _one_rank_loads_parameters,
+    _attributes_of_the_optimizer,
+    _names_with_other_numbers,
+    _other_parameters_are_an_error,
+    _stale_gradients,
+    _goes_on_alone_with_stale_gradients,
     _wrong_arguments,
 ]
 
@@ -395,3 +542,15 @@ BODIES = [
 @pytest.mark.parametrize("body", BODIES)
 def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
     outcomes.check(body)
+
+
+# Engines and training in which a rank waits for each operation before it starts the next: the order counts.
+
+
+def test_names_with_other_numbers_on_the_naive_engine(run_workers: RunWorkers) -> None:
+    run_workers(_names_with_other_numbers, MXNET_ENGINE_TYPE="NaiveEngine", BYTEPS_OP_TIMEOUT="60")
+
+
+def test_names_with_other_numbers_asynchronously(run_workers: RunWorkers) -> None:
+    variables = {"BYTEPS_ENABLE_ASYNC": "1", "BYTEPS_OP_TIMEOUT": "60"}
+    run_workers(_names_with_other_numbers_asynchronously, **variables)

@@ -226,6 +226,44 @@ def _fit() -> None:
         np.testing.assert_allclose(seen[name], value, rtol=1e-4, err_msg=name)
 
 
+def _overflow_of_one_replica() -> None:
+    """With loss scaling all replicas of all workers skip the step, and none waits."""
+    bps.init()
+    generator = np.random.default_rng(bps.rank())
+    x = generator.normal(size=(16, 4)).astype("float32")
+    of_third, of_last = x.copy(), x.copy()
+    if bps.rank() == 1:
+        of_third[0] = of_last[-1] = np.inf
+    strategy = _strategy()
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(1)])
+        optimizer = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.05))
+        model.compile(optimizer, "mse", jit_compile=False)
+    before = model.get_weights()
+    for given, changes in ((of_last, False), (of_third, False), (x, True)):
+        model.fit(tf.data.Dataset.from_tensor_slices((given, x[:, :1])).batch(16), epochs=2, verbose=0)
+        after = model.get_weights()
+        assert (after[0] != before[0]).any() == changes
+        for own, of_root in zip(after, bps.broadcast_object(after, 0)):
+            np.testing.assert_array_equal(own, of_root)
+
+
+def _loss_scaling_while_a_rank_has_joined() -> None:
+    """Rank 1 takes two steps more; in the first of them its gradients overflow."""
+    bps.init()
+    x = np.ones((16, 4), "float32")
+    strategy = _strategy()
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(1)])
+        optimizer = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.05))
+        model.compile(optimizer, "mse", jit_compile=False)
+    for given, changes in ((x, True), (x * np.inf, False), (x, True))[: 1 + 2 * bps.rank()]:
+        before = model.get_weights()
+        model.fit(tf.data.Dataset.from_tensor_slices((given, x[:, :1])).batch(16), verbose=0)
+        assert (model.get_weights()[0] != before[0]).any() == changes
+    assert bps.join() == 1
+
+
 def _statistics_of_batch_normalization() -> None:
     """Each worker's replicas keep their own, until a callback averages them."""
     from byteps.tensorflow.keras.callbacks import AverageStatisticsCallback
@@ -260,6 +298,8 @@ BODIES = [
     _reduced_twice_is_refused,
     _gradients_of_all_replicas,
     _fit,
+    _overflow_of_one_replica,
+    _loss_scaling_while_a_rank_has_joined,
     _statistics_of_batch_normalization,
 ]
 

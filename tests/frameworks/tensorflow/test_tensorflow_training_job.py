@@ -236,6 +236,25 @@ def _sparse() -> None:
         bps.push_pull(slices, op=bps.Max)
 
 
+def _gradient_of_slices() -> None:
+    """That of the dense tensor."""
+    bps.init()
+    weights = tf.constant([[1.0], [10.0]]) * (bps.rank() + 1)
+    values = tf.constant([[2.0], [3.0]])
+
+    def gradient(sparse: bool, op: bps.ReduceOp) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            sent = tf.IndexedSlices(values, tf.constant([0, 1]), tf.constant([2, 1])) if sparse else values
+            total = bps.push_pull(sent, op=op, name="of slices" if sparse else "of dense")
+            loss = tf.reduce_sum(tf.convert_to_tensor(total) ** 2 * weights)
+        return tape.gradient(loss, values)
+
+    for run in (gradient, tf.function(gradient)):
+        for op in (bps.Sum, bps.Average):
+            np.testing.assert_allclose(run(True, op), run(False, op), rtol=1e-6)
+
+
 def _rows() -> None:
     bps.init()
     rank = bps.rank()
@@ -265,6 +284,30 @@ def _reduced_by_the_names_of_horovod() -> None:
         bps.allreduce(tf.constant([1]), prescale_factor=2.0)
     variables = [tf.Variable(float(bps.rank()))]
     assert bps.broadcast_(variables, 1) == variables and variables[0].numpy() == 1
+
+
+def _broadcast_in_a_graph() -> None:
+    """Of TensorFlow 1, where nothing runs that no result depends on."""
+    bps.init()
+    rank = bps.rank()
+    with tf.Graph().as_default():
+        variables = [
+            tf.compat.v1.get_variable(f"v{use}", initializer=tf.fill([2], float(rank)), use_resource=use)
+            for use in (True, False)
+        ]
+        values = bps.broadcast_(variables, 1)
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            np.testing.assert_array_equal(session.run(values), [[1, 1], [1, 1]])
+            np.testing.assert_array_equal(session.run(variables), [[1, 1], [1, 1]])
+    variable = tf.Variable(float(rank))
+
+    @tf.function
+    def function() -> tf.Tensor:
+        (found,) = bps.broadcast_([variable], 1)
+        return found + 1
+
+    assert function() == 2 and variable.numpy() == 1
 
 
 def _objects() -> None:
@@ -318,7 +361,8 @@ def _state() -> None:
 
     model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
     model.compile("adam", "mse")
-    state = bps.elastic.TensorFlowKerasState(model, batch=0)
+    state = bps.elastic.TensorFlowKerasState(model, batch=0, backend=tf.keras.backend)
+    assert "backend" not in vars(state)
     state.sync()
     first = [np.array(variable) for variable in model.get_weights()]
     assert bps.allgather_object([weight.tobytes() for weight in first])[0] == [weight.tobytes() for weight in first]
@@ -422,8 +466,10 @@ BODIES = [
     _predivided,
     _factors_and_groups_that_are_none,
     _sparse,
+    _gradient_of_slices,
     _rows,
     _reduced_by_the_names_of_horovod,
+    _broadcast_in_a_graph,
     _objects,
     _optimizer_of_version_1,
     _state,
