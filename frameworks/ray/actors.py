@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,16 +10,25 @@ from typing import Any
 from byteps.ray.log import set_target
 from byteps.ray.places import Report
 
+import ray
+
 _KEPT: list[Any] = []  # what is beside this process; it ends with it
 
 
 def report() -> Report:
-    """About the host that we are on."""
+    """About the host that we are on. Without GPUs: Ray Train shares those of a host among its workers itself."""
     from byteps.launcher.environments.addresses import own_networks
     from byteps.launcher.environments.place import this_host
     from byteps.launcher.environments.silence import silence
 
     return Report(this_host(), own_networks(os.environ.get("DMLC_INTERFACE")), silence(os.environ))
+
+
+def _own_gpus() -> list[str]:
+    """The GPUs that Ray has made visible to this actor. None where it has not set CUDA_VISIBLE_DEVICES: the program has
+    forbidden it (RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES) or set another, or the GPUs are not NVIDIA's."""
+    gpus = [str(gpu) for gpu in ray.get_gpu_ids()]
+    return gpus if os.environ.get("CUDA_VISIBLE_DEVICES") == ",".join(gpus) else []
 
 
 def start_services(address: str | None, servers: Sequence[int], common: dict[str, str], workers: int) -> int:
@@ -50,8 +60,8 @@ class Worker:
         self._executable: Any = None
 
     def report(self) -> Report:
-        """See report()."""
-        return report()
+        """See report(). With the GPUs: the other workers of the host are to see them, too."""
+        return dataclasses.replace(report(), gpus=_own_gpus())
 
     def start_services(self, address: str | None, servers: Sequence[int], common: dict[str, str], workers: int) -> int:
         """See start_services()."""

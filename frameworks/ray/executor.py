@@ -43,7 +43,7 @@ class Settings:
 
     placement_timeout: float = 100.0  # seconds until the cluster has the resources
     start_timeout: float = 120.0  # seconds until all actors run
-    placement_strategy: str = "PACK"  # of the actors: PACK on few nodes, SPREAD over many
+    placement_strategy: str = "PACK"  # of the actors (with num_hosts: of servers): PACK on few nodes, SPREAD over many
 
 
 class RayExecutor:
@@ -52,10 +52,11 @@ class RayExecutor:
     Args:
         settings: of create_settings(); None: the defaults
         num_workers: workers in all; or
-        num_hosts: nodes, with
+        num_hosts: nodes, each with its own workers, whatever num_servers and placement_strategy are; with
         num_workers_per_host: workers on each
         cpus_per_worker: CPUs that Ray keeps for a worker
-        use_gpu: whether a worker has GPUs
+        use_gpu: whether a worker has GPUs; it sees those of all workers of its host, of which its own has the number
+            local_rank()
         gpus_per_worker: how many (1)
         use_current_placement_group: within a task or actor that has a placement group (a trial of Ray Tune), the actors
             go into that one, wherever it has room; it stays when the executor ends. False: a group of their own
@@ -125,6 +126,7 @@ class RayExecutor:
         self._use_current_group = use_current_placement_group
         self._group: PlacementGroup | None = None
         self._own_group = True
+        self._group_of_servers: PlacementGroup | None = None  # None: they are in that of the workers
         self._workers: list[Any] = []  # by rank
         self._servers: list[Any] = []
 
@@ -197,10 +199,10 @@ class RayExecutor:
         for actor in [*self._workers, *self._servers]:
             ray.kill(actor)
         self._workers, self._servers = [], []
-        if self._group is not None:
-            if self._own_group:
-                remove_placement_group(self._group)
-            self._group = None
+        for group in (self._group, self._group_of_servers):
+            if group is not None and self._own_group:
+                remove_placement_group(group)
+        self._group, self._group_of_servers = None, None
 
     def _with_callbacks(
         self, method: str, given: tuple[Any, ...], callbacks: Sequence[Callable[..., Any]]
@@ -223,7 +225,7 @@ class RayExecutor:
         apart = self._num_servers or 0
         current = get_current_placement_group() if self._use_current_group else None
         if current is None:
-            self._make_group(apart)
+            self._make_groups(apart)
         elif self._hosts is not None:
             raise ValueError(
                 "num_hosts cannot be kept within the current placement group, whose bundles are where they are: give "
@@ -231,7 +233,7 @@ class RayExecutor:
             )
         else:
             self._group, self._own_group = current, False
-        created = [self._actor(Worker, self._bundle_of(index), variables) for index in range(self._count)]
+        created = [self._actor(Worker, self._group, self._bundle_of(index), variables) for index in range(self._count)]
         self._workers = created
         reports = self._reports(created)
         job = plan(reports, self._num_servers)
@@ -244,9 +246,9 @@ class RayExecutor:
         _all([worker.set_variables.remote({**common, **job.places[rank]}) for rank, worker in enumerate(self._workers)])
         servers = int(common["DMLC_NUM_SERVER"])
         if apart:
-            first = len(self._bundles())
+            group, first = self._group_of_servers or self._group, 0 if self._group_of_servers else len(self._bundles())
             self._servers = [
-                self._actor(Server, first + rank if self._own_group else _ANY_BUNDLE, variables)
+                self._actor(Server, group, first + rank if self._own_group else _ANY_BUNDLE, variables)
                 for rank in range(apart)
             ]
             started = [server.start.remote(rank, common) for rank, server in enumerate(self._servers)]
@@ -259,15 +261,27 @@ class RayExecutor:
                 ]
             )
 
-    def _make_group(self, apart: int) -> None:
-        bundles = self._bundles() + [{"CPU": float(self._cpus_per_server)}] * apart
-        strategy = "STRICT_SPREAD" if self._hosts is not None and apart == 0 else self._settings.placement_strategy
+    def _make_groups(self, apart: int) -> None:
+        workers, servers = self._bundles(), [{"CPU": float(self._cpus_per_server)}] * apart
+        strategy = self._settings.placement_strategy
+        deadline = time.monotonic() + self._settings.placement_timeout
         self._own_group = True
-        self._group = placement_group(bundles, strategy=strategy)
-        if not self._group.wait(self._settings.placement_timeout):
+        if self._hosts is None:
+            self._group = placement_group(workers + servers, strategy=strategy)
+            self._once_placed(self._group, strategy, deadline)
+            return
+        # Each host is a node of its own; servers may be on the same nodes, which one group would not allow.
+        self._group = placement_group(workers, strategy="STRICT_SPREAD")
+        self._once_placed(self._group, "STRICT_SPREAD", deadline)
+        if servers:
+            self._group_of_servers = placement_group(servers, strategy=strategy)
+            self._once_placed(self._group_of_servers, strategy, deadline)
+
+    def _once_placed(self, group: PlacementGroup, strategy: str, deadline: float) -> None:
+        if not group.wait(max(0.0, deadline - time.monotonic())):
             raise TimeoutError(
-                f"the cluster has not {bundles} ({strategy}) within {self._settings.placement_timeout:g} s; it has "
-                f"{ray.available_resources()}"
+                f"the cluster has not {group.bundle_specs} ({strategy}) within "
+                f"{self._settings.placement_timeout:g} s; it has {ray.available_resources()}"
             )
 
     def _reports(self, workers: Sequence[Any]) -> list[Any]:
@@ -292,10 +306,10 @@ class RayExecutor:
             return _ANY_BUNDLE
         return worker if self._hosts is None else worker // self._per_host
 
-    def _actor(self, kind: type, bundle: int, variables: dict[str, str]) -> Any:
+    def _actor(self, kind: type, group: PlacementGroup | None, bundle: int, variables: dict[str, str]) -> Any:
         cpus = self._cpus_per_server if kind is Server else self._resources["CPU"]
         gpus = 0.0 if kind is Server else self._resources.get("GPU", 0.0)
-        where = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
+        where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
         options = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": where}
         if variables:
             options["runtime_env"] = {"env_vars": variables}

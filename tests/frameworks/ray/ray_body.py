@@ -99,6 +99,26 @@ def servers() -> None:
     wait_for_no_services()
 
 
+def gpus() -> None:
+    """Every worker sees those of all workers of its host; the local rank is the number of its own."""
+
+    def seen() -> tuple[int, str, list[int]]:
+        byteps.init()
+        local_rank = byteps.local_rank()
+        byteps.shutdown()
+        return local_rank, os.environ["CUDA_VISIBLE_DEVICES"], ray.get_gpu_ids()
+
+    CLUSTER.add_node(num_cpus=2, num_gpus=2, node_ip_address="10.99.0.3")
+    CLUSTER.wait_for_nodes()
+    executor = RayExecutor(num_workers=2, use_gpu=True)
+    executor.start()
+    found = executor.run(seen)
+    executor.shutdown()
+    assert [local_rank for local_rank, _, _ in found] == [0, 1], found
+    assert sorted(gpus[0] for _, _, gpus in found) == [0, 1], found
+    assert {visible for _, visible, _ in found} == {",".join(str(gpus[0]) for _, _, gpus in found)}, found
+
+
 def logs() -> None:
     """What rank 0 logs, in order, while the functions run: run() and execute() both."""
 

@@ -31,12 +31,16 @@ def placed(strategy: str, **arguments: Any) -> list[tuple[str, int, int, int, fl
     found = executor.run(place)
     executor.shutdown()
     assert [each[1] for each in found] == list(range(len(found))), found
-    # Ray frees what an ended actor had after a moment.
+    wait_until_free()
+    return found
+
+
+def wait_until_free() -> None:
+    """Ray frees what an ended actor had after a moment."""
     deadline = time.monotonic() + 60
     while ray.available_resources().get("CPU") != 4.0:
         assert time.monotonic() < deadline, ray.available_resources()
         time.sleep(0.1)
-    return found
 
 
 def main() -> None:
@@ -53,6 +57,20 @@ def main() -> None:
     found = placed("PACK", num_hosts=2, num_workers_per_host=2)
     assert found[0][0] == found[1][0] != found[2][0] == found[3][0], found
     assert [each[2:] for each in found] == [(0, 2, 4.0), (1, 2, 4.0)] * 2, found
+    for servers in (1, 2):  # PACK is where the servers go: the workers are on nodes of their own nevertheless.
+        found = placed("PACK", num_hosts=2, num_servers=servers)
+        assert len({each[0] for each in found}) == 2, found
+        assert [each[2:] for each in found] == [(0, servers, 2.0)] * 2, found
+    # Room for the workers alone: the group of the workers is not left behind.
+    settings = RayExecutor.create_settings(placement_group_timeout_s=5)
+    crowded = RayExecutor(settings, num_hosts=2, num_workers_per_host=2, num_servers=1)
+    try:
+        crowded.start()
+    except TimeoutError as error:
+        assert "the cluster has not [{'CPU': 1.0}] (PACK) within 5 s" in str(error), error
+    else:
+        raise AssertionError("no CPU is left for the server")
+    wait_until_free()
     print("ALL WELL", flush=True)
 
 

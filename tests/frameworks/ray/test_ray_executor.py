@@ -13,7 +13,7 @@ from ray_network import in_own_network
 @pytest.mark.parametrize(
     "case",
     [
-        *("results", "spread", "servers", "classes", "logs", "log_queue_dies", "current_group", "wrong"),
+        *("results", "spread", "servers", "gpus", "classes", "logs", "log_queue_dies", "current_group", "wrong"),
         *("worker_dies", "server_dies", "exceptions"),
     ],
 )
