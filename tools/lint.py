@@ -32,6 +32,9 @@ FORBIDDEN = [
     ("//abi/...", "//core/..."),
 ]
 
+# What mypy looks at.
+TYPED = ["launcher", "tools/gpu", "tools/install", "tools/lab", "tools/netlab.py", "tools/packaging"]
+
 
 def tracked(*patterns: str) -> list[str]:
     done = subprocess.run(
@@ -66,6 +69,12 @@ def check_ruff() -> str | None:
 
 def check_ruff_format() -> str | None:
     ok, text = run([sys.executable, "-m", "ruff", "format", "--check", "."])
+    return None if ok else text
+
+
+def check_types() -> str | None:
+    """mypy, of the folders whose imports it finds without a framework or a built package."""
+    ok, text = run([sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", ".deps/mypy", *TYPED])
     return None if ok else text
 
 
@@ -115,6 +124,7 @@ CHECKS = {
     "clang-format": check_format,
     "ruff": check_ruff,
     "ruff-format": check_ruff_format,
+    "types": check_types,
     "dependency-direction": check_dependencies,
     "width": check_width,
     "docs": check_docs,

@@ -49,7 +49,7 @@ FUZZ_TAG = "fuzz"
 MINUTES = 65.0
 
 # Folders whose Python tests run in a process of their own, beside that of all others: each has about half of the work.
-SECOND_LANE = ("tests/launcher", "tests/netlab", "tests/tools")
+SECOND_LANE = ("tests/frameworks/julia", "tests/frameworks/python", "tests/launcher", "tests/netlab", "tests/tools")
 
 
 @dataclass
@@ -378,6 +378,23 @@ def step_fuzz(until: float = math.inf) -> Count:
     return run_bazel(bazel_tests(None, FUZZ_TAG), ["fuzz", *abseil_config()], more, until)
 
 
+def has_cuda_toolkit() -> bool:
+    """Whether third_party/cuda finds a CUDA Toolkit."""
+    homes = [os.environ.get("BYTEPS_CUDA_HOME"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+    return any((Path(home) / "include" / "cuda_runtime_api.h").exists() for home in homes if home)
+
+
+def step_cuda() -> Count:
+    """The tests of the CUDA plugin once more, with the kernels that nvcc compiles; without a GPU they run by stand-ins
+    of the driver."""
+    if not has_cuda_toolkit():
+        print("cuda: no CUDA Toolkit here; the plugin has been built without its kernels")
+        return Count(skipped=1)
+    return run_bazel(
+        [label for label in bazel_tests(None) if label.startswith("//tests/device_plugins/cuda")], ["cuda"]
+    )
+
+
 def step_soft_roce() -> Count:
     """The verbs transport in a virtual machine with a soft-RoCE device; each PASS and FAIL it prints is one case."""
     count = Count()
@@ -494,6 +511,7 @@ def run_all(pattern: str | None, report: Report, until: float = math.inf) -> Non
     steps: list[tuple[str, Callable[[], Count]]] = [("C++ tests", lambda: step_native(pattern))]
     if pattern is None:
         steps += [
+            ("CUDA kernels", step_cuda),
             ("lint", step_lint),
             ("C++ tests under asan and ubsan", lambda: step_sanitizers(["asan", "ubsan"], until=until)),
             ("C++ tests under tsan", lambda: step_sanitizers(["tsan"], [ONE_THREAD_TAG], until)),

@@ -21,8 +21,9 @@ sys.path.insert(0, str(ROOT / "tests" / "frameworks" / "support"))
 
 from gpu import nccl
 from gpu.goals import GOALS, verdicts
+from gpu.machine import gpu_facts
 from gpu.report import size_text, text
-from gpu.site import add_libraries
+from gpu.site import add_libraries, why_no_compiler
 from gpu.steps import FAILED, Row, Steps
 from jobs import clean_environment, launcher_command
 
@@ -159,6 +160,109 @@ def test_the_time_of_all_steps_is_limited(packed: Path) -> None:
     assert results["import"] == "not run: no time is left"
 
 
+def test_questions_take_no_time_that_the_steps_do_not_have(packed: Path) -> None:
+    """Modules that hang when they are imported: one question takes what is left, the others are not asked."""
+    for module in ("numpy", "torch"):
+        pretend(packed, module, "import time\n\ntime.sleep(987)\n")
+    began = time.monotonic()
+    wanted = "job_alone,rate_null,benchmark_1,jax_1"
+    # As on a machine with a GPU, whose PyTorch is asked.
+    done = run(packed, "--only", wanted, "--seconds", "6", LD_LIBRARY_PATH=str(packed / "fake"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert time.monotonic() - began < 60, "a question was not bounded by the time of the steps"
+    results = table(packed)
+    assert results["benchmark_1"] == results["jax_1"] == "not run: no time is left"
+    report = (packed / "out" / "results.md").read_text()
+    assert "none, or without CUDA: it has not ended within 5 s" in report
+
+
+def pretend(folder: Path, module: str, text: str) -> None:
+    """A module of the steps, in place of the one that is installed."""
+    with zipfile.ZipFile(folder / "byteps.whl", "a") as wheel:
+        wheel.writestr(f"{module}/__init__.py", text)
+
+
+def test_a_gpu_that_is_ill_costs_no_figures(packed: Path) -> None:
+    driver = packed / "gpu" / "driver.py"
+    begin = '        """As its maker calls it."""\n'
+    assert begin in driver.read_text()
+    driver.write_text(
+        driver.read_text().replace(begin, begin + "        raise CudaError('it has fallen off the bus')\n")
+    )
+    done = run(packed, "--fake", "--only", "simulated")
+    assert_went_well(packed, done)
+    report = (packed / "out" / "results.md").read_text()
+    assert "| GPU | unknown: gpu.driver.CudaError: it has fallen off the bus (simulated" in report
+    assert "| bus of the first GPU | unknown |" in report
+    assert "| simulated | ok |" in report
+
+
+def test_a_driver_that_does_not_return_is_not_waited_for(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tools" / "gpu", tmp_path / "gpu")
+    (tmp_path / "gpu" / "driver.py").write_text("import time\n\n\ndef Gpu(index):\n    time.sleep(987)\n")
+    facts = gpu_facts({**os.environ, "PYTHONPATH": str(tmp_path)}, fake=False, limit=3)
+    assert facts["GPU"] == "unknown: it has not ended within 3 s"
+    assert facts["driver"].endswith(", CUDA unknown")
+
+
+def test_what_breaks_in_the_middle_is_reported(packed: Path) -> None:
+    plan = packed / "gpu" / "plan.py"
+    last = "        self.frameworks()\n\n"
+    assert last in plan.read_text()
+    plan.write_text(plan.read_text().replace(last, "        raise SystemExit(3)\n\n"))
+    assert run(packed, "--fake", "--only", "simulated").returncode == 3
+    assert "| simulated | ok |" in (packed / "out" / "results.md").read_text()
+
+
+def test_without_numpy_its_steps_are_declined(packed: Path) -> None:
+    pretend(packed, "numpy", "raise ModuleNotFoundError(\"No module named 'numpy'\")\n")
+    done = run(packed, "--fake", "--only", "job_*,rate_null,rate_two_nccl,simulated")
+    assert_went_well(packed, done)
+    results = table(packed)
+    assert results.pop("simulated") == "ok"
+    assert {"job_alone", "job_mapped", "rate_null", "job_nccl", "job_nccl_bits", "rate_two_nccl"} <= set(results)
+    assert set(results.values()) == {"not run: no NumPy"}
+
+
+@pytest.mark.parametrize("importable", [True, False])
+def test_without_a_compiler_the_extension_is_that_of_the_wheel(packed: Path, importable: bool) -> None:
+    if not importable:
+        with zipfile.ZipFile(packed / "byteps.whl", "w") as wheel:
+            wheel.writestr("byteps/__init__.py", "import byteps._native\n")
+            wheel.writestr("byteps/launcher/launch.py", "import sys\nprint(sys.argv)\n")
+    names = ("import", "torch_values", "torch_expandable", "benchmark_1", "benchmark_2", "jax_1", "jax_2")
+    done = run(packed, "--fake", "--only", ",".join(["extension", *names]), PATH="/nowhere")
+    assert_went_well(packed, done)
+    results = table(packed)
+    assert results["extension"] == "not run: no g++"
+    if importable:
+        assert [results[name] for name in names[:3]] == ["ok"] * 3
+    else:
+        assert {results[name] for name in names} == {"not run: no extension of byteps for this Python: no g++"}
+
+
+def test_headers_of_python_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_no_compiler() == ""
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    assert why_no_compiler() == f"no headers of Python in {tmp_path}"
+
+
+@pytest.mark.parametrize("has_cuda", [True, False])
+def test_the_benchmark_is_run_where_pytorch_has_a_gpu(packed: Path, has_cuda: bool) -> None:
+    pretend(packed, "torch", f"class cuda:\n    is_available = staticmethod(lambda: {has_cuda})\n")
+    for variables, expected in (
+        ({"GPU_CHECK_FAKE": "1"}, "the GPU is simulated"),
+        ({}, "" if has_cuda else "torch.cuda.is_available() is False"),
+    ):
+        # As on a machine with a GPU: the driver is the stand-in, and nobody has said so.
+        given = ["--fake"] if variables else []
+        libraries = {"LD_LIBRARY_PATH": str(packed / "fake")}
+        done = run(packed, *given, "--only", "benchmark_*", **libraries, **variables)
+        assert_went_well(packed, done)
+        result = f"not run: no PyTorch with CUDA: {expected}" if expected else "ok"
+        assert table(packed) == {"benchmark_1": result, "benchmark_2": result}
+
+
 def test_a_folder_that_is_not_packed(tmp_path: Path) -> None:
     shutil.copy2(PROGRAM, tmp_path / "gpu_check")
     shutil.copytree(ROOT / "tools" / "gpu", tmp_path / "gpu")
@@ -255,6 +359,24 @@ def test_goals() -> None:
     # Each worker, against each process of Gloo.
     assert found["goal_gloo"].line() == "8.0 x of Gloo on CUDA tensors; goal: 4.0 x"
     assert [verdict.met for verdict in found.values()] == [True, False, True, True]
+
+
+def test_gloo_on_the_host_is_no_peer_of_a_gpu(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("PyTorch has CUDA here")
+    command = [sys.executable, "-m", "gpu.gloo", "--out", str(tmp_path / "gloo.json")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tools"), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert (done.returncode, done.stdout) == (77, "not run: PyTorch has no CUDA here\n"), done.stderr
+    assert not (tmp_path / "gloo.json").exists()
+
+
+def test_a_goal_that_was_not_measured_is_not_below(packed: Path) -> None:
+    done = run(packed, "--fake", "--only", "goal_gloo")
+    assert_went_well(packed, done)
+    assert table(packed) == {"goal_gloo": "no ratio: rate_two has no figure"}
+    assert "below" not in done.stdout
 
 
 def test_a_goal_without_figures_is_not_met() -> None:
@@ -376,6 +498,14 @@ def test_nccl_between_ranks_that_share_the_only_gpu(complete: Path) -> None:
     assert results["job_nccl"] == "ok"
     assert "built without its kernels" in results.get("job_nccl_bits_way", "built without its kernels")
     assert "| NCCL that the job has used | 23007, " in (complete / "out" / "results.md").read_text()
+
+
+@pytest.mark.parametrize(("gpus", "workers"), [("1", 3), ("2", 2), ("4", 3)])
+def test_no_more_ranks_by_nccl_than_gpus(packed: Path, gpus: str, workers: int) -> None:
+    pretend(packed, "numpy", "")
+    done = run(packed, "--fake", "--only", "job_nccl_bits", STANDIN_CUDA_DEVICES=gpus, STANDIN_NCCL_VERSION="23007")
+    assert_went_well(packed, done)
+    assert f"'--workers', '{workers}', " in (packed / "out" / "job_nccl_bits.log").read_text()
 
 
 def test_a_hang_within_nccl_ends_its_step_alone(complete: Path) -> None:

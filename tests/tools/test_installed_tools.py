@@ -11,14 +11,17 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
+# A driver and an NCCL whose GPUs are simulated; tools/test keeps copies of its own.
+STANDINS = Path(os.environ.get("GPU_STANDINS") or ROOT / "bazel-bin/tests/device_plugins/cuda")
 _FOREIGN = ("BYTEPS_", "DMLC_")
 
 
-def run(tmp_path: Path, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run(tmp_path: Path, name: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).parent / name
     if not program.exists():
         pytest.skip(f"byteps is not installed for {sys.executable}")
-    variables = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)}
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(_FOREIGN)} | more
     return subprocess.run(
         [str(program), *words], capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path, env=variables
     )
@@ -49,6 +52,24 @@ def test_bps_info_speaks_json(tmp_path: Path) -> None:
     assert results["tcp"]["small_us"] > 0
     variables = {each["name"]: each for each in said["configuration"]}
     assert variables["BYTEPS_SHM"] == {"name": "BYTEPS_SHM", "value": "1", "source": "default", "acted_on": True}
+
+
+def test_bps_info_shows_the_gpus(tmp_path: Path) -> None:
+    """The driver, its devices, and NCCL with its version and path; of those that the tests have."""
+    driver, nccl = STANDINS / "standin", STANDINS / "nccl"
+    if not (driver / "libcuda.so.1").exists():
+        pytest.skip(f"{driver}: the simulated driver is not built")
+    done = run(tmp_path, "bps_info", LD_LIBRARY_PATH=str(driver), BYTEPS_NCCL_HOME=str(nccl))
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"^  device cuda .+\n.+\n +contract (.+)$", done.stdout, re.M)
+    assert found, done.stdout
+    assert re.match(
+        rf"[\d.]+: CUDA [\d.]+, libcuda\.so\.1, NCCL [\d.]+, {re.escape(str(nccl))}/lib/libnccl\.so\.2, "
+        r"device 0: .+, \d+ MiB, compute [\d.]+, PCI \S+, device 1: ",
+        found[1],
+    )
+    without = run(tmp_path, "bps_info", LD_LIBRARY_PATH=str(driver), BYTEPS_NCCL_HOME=str(tmp_path)).stdout
+    assert str(tmp_path) in without and "NCCL 2" not in without
 
 
 def test_bps_info_knows_the_models(tmp_path: Path) -> None:

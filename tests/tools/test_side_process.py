@@ -118,6 +118,7 @@ runner.install_wheel = lambda *_: True
 runner.environments = lambda: []
 runner.python_lanes = lambda: [["one"], ["two"]]
 runner.bazel_tests = lambda *_: ["//a:a_test"]
+runner.has_cuda_toolkit = lambda: False
 runner.abseil_config = lambda: []
 sys.executable = {folder!r} + "/python"
 sys.argv = ["tools/test", "--set-up-took=7", *{more!r}]
@@ -215,15 +216,16 @@ def test_a_runner_adds_up_its_steps_and_tells_their_time(start_runner: Callable[
     assert "what is wrong" in text
     # The fuzz targets, two cases more, where libFuzzer is installed.
     fuzzed = "fuzz: no libFuzzer here" not in text
-    passed, skipped = (10, 0) if fuzzed else (8, 1)
+    passed, skipped = (10, 1) if fuzzed else (8, 2)
     assert text.splitlines()[-1] == f"{passed} passed, 1 failed, {skipped} skipped"
     assert text.splitlines()[-2] == "failed: d (Python tests 2)"
-    summary = text.splitlines()[-12:-2]
+    summary = text.splitlines()[-13:-2]
     assert summary[0] == "set-up: 7 s"
     assert sorted(line.split(":")[0] for line in summary[1:]) == [
         "C++ tests",
         "C++ tests under asan and ubsan",
         "C++ tests under tsan",
+        "CUDA kernels",
         "Python tests 1",
         "Python tests 2",
         "build",
@@ -274,7 +276,7 @@ def test_what_has_no_time_under_the_sanitizers_is_skipped_and_named(
     assert "no time is left (--minutes) for: //a:a_test" in text
     assert re.search(r"^C\+\+ tests under asan and ubsan: 0 passed, 0 failed, 1 skipped", text, re.MULTILINE)
     assert re.search(r"^C\+\+ tests under tsan: 0 passed, 0 failed, 1 skipped", text, re.MULTILINE)
-    assert text.splitlines()[-1] == "4 passed, 0 failed, 3 skipped"
+    assert text.splitlines()[-1] == "4 passed, 0 failed, 4 skipped"
 
 
 def test_sanitizers_compile_behind_the_python_tests_and_test_beside_them(

@@ -2,8 +2,8 @@
 
     python3 -m gpu.gloo --out gloo.json
 
-On CUDA tensors of one GPU, or of one each where there are two; on the CPU's where PyTorch has no CUDA, for tests. Ends
-with 77 where there is no PyTorch.
+On CUDA tensors of one GPU, or of one each where there are two. Ends with 77 where there is no PyTorch with CUDA; with
+--small, which is for tests, it takes the CPU's tensors there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def worker(rank: int, store: str, small: bool) -> dict[str, Any]:
             return time.perf_counter() - began
 
         once = run(2, all_of_them) / 2
-        agreed = torch.tensor([max(2, min(200, (0.01 if small else 1.5) / once))])
+        # Of one type on both ranks, be it one of the limits or not: Gloo does not look.
+        agreed = torch.tensor([int(max(2, min(200, (0.01 if small else 1.5) / once)))], dtype=torch.int64)
         dist.broadcast(agreed, 0)
         rounds = int(agreed.item())
         took = run(rounds, all_of_them)
@@ -74,9 +75,12 @@ def main() -> int:
             print(json.dumps(figures, indent=1))
         return 0
     try:
-        import torch  # noqa: F401
+        import torch
     except ImportError as error:
         print(f"not run: no PyTorch: {error}")
+        return NOT_RUN
+    if not given.small and not torch.cuda.is_available():
+        print("not run: PyTorch has no CUDA here")
         return NOT_RUN
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "gpu.gloo", *sys.argv[1:], "--store", f"{folder}/store"]

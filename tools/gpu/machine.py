@@ -1,20 +1,25 @@
 """What a report says of the machine: facts that a reader needs to compare figures, and no names.
 
-facts = describe(packed, environment)
+    gpus = gpu_facts(environment)              # before any step: one may leave a GPU ill
+    facts = {**gpus, **describe(packed, environment, 60)}
+
+The driver is asked by a process of its own (python3 -m gpu.machine), which it may refuse, or not return from.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from . import driver, nccl
+from .ask import ask
 
 _TORCH = "import torch;print(torch.__version__, torch.version.cuda, '.'.join(map(str, torch.cuda.nccl.version())))"
 
@@ -42,15 +47,6 @@ def _kernel_driver() -> str:
     return found[1] if found else "unknown"
 
 
-def _said(command: list[str], environment: Mapping[str, str]) -> str:
-    """What a program prints, or an empty text."""
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
 def _link(pci: str) -> str:
     """Of the first GPU's place on the bus."""
     folder = Path("/sys/bus/pci/devices") / pci.lower()[-12:]
@@ -61,20 +57,44 @@ def _link(pci: str) -> str:
     return f"{speed}, x{width}"
 
 
-def describe(packed: Path, environment: Mapping[str, str], fake: bool) -> dict[str, str]:
-    """In the order in which they are shown."""
-    gpu, count = driver.Gpu(0), driver.count()
+def _gpus() -> dict[str, Any]:
+    """What the driver says, in this process."""
+    gpu = driver.Gpu(0)
+    return {
+        "count": driver.count(),
+        "name": gpu.name(),
+        "gib": round(gpu.total_memory() / 2**30),
+        "pci": gpu.pci(),
+        "cuda": driver.version(),
+    }
+
+
+def gpu_facts(environment: Mapping[str, str], fake: bool, limit: float = 30) -> dict[str, str]:
+    """Of the GPUs and their driver, which has `limit` seconds to answer."""
+    told = ask([sys.executable, "-m", "gpu.machine"], environment, limit)
+    gpus = {} if told.why_not else json.loads(told.text)
+    name = f"{gpus['count']} x {gpus['name']}, {gpus['gib']} GiB" if gpus else f"unknown: {told.why_not}"
+    return {
+        "GPU": name + (" (simulated: no figure means anything)" if fake else ""),
+        "bus of the first GPU": _link(gpus["pci"]) if gpus else "unknown",
+        "driver": f"{_kernel_driver()}, CUDA {gpus.get('cuda', 'unknown')}",
+    }
+
+
+def describe(packed: Path, environment: Mapping[str, str], limit: float) -> dict[str, str]:
+    """Of everything else. PyTorch has `limit` seconds to say what it is."""
     found = nccl.find(packed)
-    torch = _said([sys.executable, "-c", _TORCH], environment).split()
-    simulated = " (simulated: no figure means anything)" if fake else ""
+    said = ask([sys.executable, "-c", _TORCH], environment, limit)
+    torch, without = said.text.split(), f"none, or without CUDA: {said.why_not}"
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "GPU": f"{count} x {gpu.name()}, {gpu.total_memory() / 2**30:.0f} GiB{simulated}",
-        "bus of the first GPU": _link(gpu.pci()),
-        "driver": f"{_kernel_driver()}, CUDA {driver.version()}",
         "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores for this run",
         "system": f"{_system()}, Linux {platform.release()}",
         "Python": platform.python_version(),
-        "PyTorch": f"{torch[0]}, CUDA {torch[1]}, NCCL {torch[2]}" if len(torch) == 3 else "none, or without CUDA",
+        "PyTorch": f"{torch[0]}, CUDA {torch[1]}, NCCL {torch[2]}" if len(torch) == 3 else without,
         "NCCL for BytePS": f"{found.version}, {found.path}" if found else "none was found",
     }
+
+
+if __name__ == "__main__":
+    print(json.dumps(_gpus()))

@@ -5,17 +5,18 @@ Plan(steps, here, site, fake).run()
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from . import driver, machine, nccl, report
+from .ask import ask
 from .goals import verdicts
-from .site import launcher
-from .steps import FAILED, Steps
+from .site import launcher, why_no_compiler
+from .steps import DECLINED, FAILED, Steps
 
 # Jobs whose results are checked: workers, servers, scenarios, variables.
 _ALL = "sums,thousand,streams,capture"
@@ -41,6 +42,9 @@ RATES: dict[str, tuple[int, int, dict[str, str]]] = {
     "rate_two_server": (2, 1, {"BYTEPS_FORCE_DISTRIBUTED": "1"}),
     "rate_server_tcp": (1, 1, {"BYTEPS_SHM": "0"}),
 }
+# Steps of frameworks, and how many workers each has.
+_BENCHMARKS = {"benchmark_1": 1, "benchmark_2": 2}
+_JAX = {"jax_1": 1, "jax_2": 2}
 
 
 class Plan:
@@ -50,9 +54,18 @@ class Plan:
         self._steps, self._here, self._site, self._fake = steps, here, site, fake
         self._small = ["--small"] if fake else []
         self._figures: dict[str, Any] = {}
+        self._facts: dict[str, str] = {}
 
     def run(self) -> None:
-        """All of it."""
+        """All of it. What there is is reported, however it ends."""
+        # First of all: a GPU that a step leaves ill tells nothing.
+        self._facts = machine.gpu_facts(self._steps.environment, self._fake)
+        try:
+            self._run()
+        finally:
+            self._report()
+
+    def _run(self) -> None:
         steps = self._steps
         told = "uname -a; ldd --version | head -1; nvidia-smi; nvidia-smi topo -m; lscpu"
         steps.run("machine", ["bash", "-c", told], 30)
@@ -68,13 +81,35 @@ class Plan:
         steps.run("simulated", [str(self._here / "bin" / "collectives_test")], 60)
         steps.run("hardware", [str(self._here / "bin" / "hardware_test")], 120)
         self.frameworks()
-        self._report()
+
+    def _why_not(self, program: str) -> str:
+        """Why this Python program cannot run here, as a step would; empty if it can, or if no time is left to ask: the
+        step that asks is not begun then, and says so itself."""
+        left = self._steps.left()
+        if left < 1:
+            return ""
+        # What hangs, hangs in each question: together they may take no longer than the steps.
+        return ask([sys.executable, "-c", program], self._steps.environment, min(60, left)).why_not
+
+    @functools.cached_property
+    def _no_numpy(self) -> str:
+        return "no NumPy" if self._why_not("import numpy") else ""
 
     def _job(self, name: str, workers: int, servers: int, scenarios: str, variables: dict[str, str]) -> None:
+        if not self._steps.wanted(name):
+            return
+        if self._no_numpy:
+            self._steps.decline(name, self._no_numpy)
+            return
         command = [*launcher(self._site, workers, servers), sys.executable, "-m", "gpu.values", scenarios]
         self._steps.run(name, command, 60, **variables)
 
     def _rate(self, name: str, workers: int, servers: int, variables: dict[str, str]) -> None:
+        if not self._steps.wanted(name):
+            return
+        if self._no_numpy:
+            self._steps.decline(name, self._no_numpy)
+            return
         command = [*launcher(self._site, workers, servers), sys.executable, "-m", "gpu.rates"]
         self._measure(name, command, 60, **variables)
 
@@ -93,33 +128,48 @@ class Plan:
         """Of the GPUs among themselves; which NCCL it was is in the log and in the table."""
         if not (self._steps.wanted("job_nccl") or self._steps.wanted("job_nccl_bits")):
             return
-        found = nccl.find(self._here)
-        variables, why_not = nccl.plan(found, driver.count())
-        if why_not:
-            self._steps.decline("job_nccl", why_not)
+        found, gpus = nccl.find(self._here), driver.count()
+        variables, why_not = nccl.plan(found, gpus)
+        if why_not or self._no_numpy:
+            for name in ("job_nccl", "job_nccl_bits", "rate_two_nccl"):
+                self._steps.decline(name, why_not or self._no_numpy)
             return
         assert found is not None
         self._job("job_nccl", 2, 0, "nccl,thousand,streams", variables)
-        self._job("job_nccl_bits", 3, 0, "bits", {**variables, "BYTEPS_DETERMINISTIC": "1"})
+        # Three are more to go wrong; they may share the only GPU, but not one of several.
+        workers = min(3, gpus) if gpus > 1 else 3
+        self._job("job_nccl_bits", workers, 0, "bits", {**variables, "BYTEPS_DETERMINISTIC": "1"})
         for name in ("job_nccl", "job_nccl_bits"):
-            log = self._steps.out / f"{name}.log"
-            said = log.read_text(errors="replace") if log.exists() else ""
+            said = self._log(name)
             why = re.search(r"are reduced in the memory of the host: (.*)", said)
-            if why and "built without its kernels" in why[1]:
+            if why and re.search("built without its kernels|the kernels of this plugin need a driver", why[1]):
                 self._steps.decline(f"{name}_way", f"the values are right, but the host has folded them: {why[1]}")
             elif why:
                 self._steps.add(f"{name}_way", f"the tensors went through the host: {why[1]}", kind=FAILED)
         if self._steps.wanted("job_nccl"):
-            log = (self._steps.out / "job_nccl.log").read_text(errors="replace")
-            used = [line.split("NCCL used: ")[1] for line in log.splitlines() if "NCCL used: " in line]
+            lines = self._log("job_nccl").splitlines()
+            used = [line.split("NCCL used: ")[1] for line in lines if "NCCL used: " in line]
             self._figures["nccl"] = used[0] if used else f"{found.version} was asked for; the job did not get there"
         self._rate("rate_two_nccl", 2, 0, variables)
+
+    def _log(self, name: str) -> str:
+        """What a step has said; nothing if it was not run."""
+        log = self._steps.out / f"{name}.log"
+        return log.read_text(errors="replace") if log.exists() else ""
 
     def frameworks(self) -> None:
         """What needs the extension of byteps: PyTorch and JAX."""
         steps, site = self._steps, self._site
         built = [sys.executable, "-m", "gpu.site", "extension", str(site), str(self._here / "src")]
-        if steps.wanted("extension"):
+        missing = why_no_compiler()
+        if missing:
+            steps.decline("extension", missing)
+            # That of the wheel is for one version of Python, which may be this one.
+            if self._why_not("import byteps"):
+                for name in ("import", "torch_values", "torch_expandable", *_BENCHMARKS, *_JAX):
+                    steps.decline(name, f"no extension of byteps for this Python: {missing}")
+                return
+        else:
             steps.run("extension", built, 240)
         steps.run("import", [sys.executable, "-c", "import byteps; print(byteps.__file__)"], 30)
         module = [sys.executable, "-m", "gpu.torch_values"]
@@ -130,49 +180,46 @@ class Plan:
         self._jax()
 
     def _benchmark(self) -> None:
-        try:
-            import torch  # noqa: F401  the benchmark is of PyTorch
-        except ImportError:
-            print("gpu_check: no PyTorch here, so no benchmark")
+        if not any(self._steps.wanted(name) for name in _BENCHMARKS):
             return
+        has_cuda = "import sys, torch; torch.cuda.is_available() or sys.exit('torch.cuda.is_available() is False')"
+        # On the host's processors it would take minutes; the simulated GPU is none of PyTorch's.
+        missing = "the GPU is simulated" if self._fake else self._why_not(has_cuda)
         benchmark = [str(self._here / "examples" / "synthetic_benchmark.py"), "--num-iters", "3"]
-        for workers in (1, 2):
+        for name, workers in _BENCHMARKS.items():
+            if missing:
+                self._steps.decline(name, f"no PyTorch with CUDA: {missing}")
+                continue
             command = [*launcher(self._site, workers), sys.executable, *benchmark]
-            self._steps.run(f"benchmark_{workers}", command, 150)
+            self._steps.run(name, command, 150)
 
     def _jax(self) -> None:
         steps = self._steps
-        if not (steps.wanted("jax_1") or steps.wanted("jax_2")):
+        if not any(steps.wanted(name) for name in _JAX):
             return
         # Two workers may have one GPU, which JAX takes whole otherwise.
         steps.environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-        missing = self._why_no_jax()
+        missing = self._why_not("import jax; jax.devices('cuda')")
         if missing:
             print(f"gpu_check: no JAX with CUDA here, so no step of it: {missing}")
             return
-        for workers in (1, 2):
+        for name, workers in _JAX.items():
             command = [*launcher(self._site, workers), sys.executable, "-m", "gpu.jax_values"]
-            steps.run(f"jax_{workers}", command, 120)
-
-    def _why_no_jax(self) -> str:
-        """Why no program of JAX can run on a GPU here; empty if one can."""
-        probe = [sys.executable, "-c", "import jax; jax.devices('cuda')"]
-        try:
-            done = subprocess.run(
-                probe, env=self._steps.environment, capture_output=True, text=True, timeout=60, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return "jax.devices('cuda') has not ended within 60 s"
-        said = done.stderr.strip().splitlines()
-        return "" if done.returncode == 0 else said[-1] if said else f"it ended with {done.returncode}"
+            steps.run(name, command, 120)
 
     def _report(self) -> None:
         """The goals as steps, and results.md."""
         judged = verdicts(self._figures)
         for verdict in judged:
-            if self._steps.wanted(verdict.goal.name):
+            if not self._steps.wanted(verdict.goal.name):
+                continue
+            if verdict.ratio is None:
+                self._steps.add(verdict.goal.name, verdict.line(), kind=DECLINED)
+            else:
                 self._steps.judge(verdict.goal.name, verdict.line(), verdict.met)
-        facts = machine.describe(self._here, self._steps.environment, self._fake)
+        # There is a report, and in time, also where PyTorch hangs and has taken all of it.
+        limit = min(60, max(5, self._steps.left()))
+        facts = {**self._facts, **machine.describe(self._here, self._steps.environment, limit)}
         if "nccl" in self._figures:
             facts["NCCL that the job has used"] = self._figures["nccl"]
         text = report.text(facts, self._figures, judged, self._steps.rows)

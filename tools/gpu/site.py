@@ -6,6 +6,7 @@ python3 -m gpu.site extension SITE SOURCES      # compiles byteps/_native.so, th
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -44,6 +45,14 @@ def launcher(site: Path, workers: int, servers: int = 0) -> list[str]:
     """bpslaunch, which needs no extension; the command of a worker follows."""
     program = site / "byteps" / "launcher" / "launch.py"
     return [sys.executable, str(program), "--workers", str(workers), "--servers", str(servers), "--"]
+
+
+def why_no_compiler() -> str:
+    """Why no extension can be compiled for this Python; empty if one can."""
+    if shutil.which("g++") is None:
+        return "no g++"
+    headers = Path(sysconfig.get_paths()["include"])
+    return "" if (headers / "Python.h").exists() else f"no headers of Python in {headers}"
 
 
 def compile_extension(site: Path, source: Path) -> int:

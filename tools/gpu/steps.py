@@ -61,12 +61,16 @@ class Steps:
             name.startswith(each[:-1]) if each.endswith("*") else name == each for each in self._only
         )
 
+    def left(self) -> float:
+        """The seconds that are left for all that follows; below 1: no step is begun any more."""
+        return self.end - time.monotonic()
+
     def run(self, name: str, command: Sequence[str], seconds: int, **variables: str) -> bool:
         """One step; its output goes into a log of its name. True: it was run and went well."""
         if not self.wanted(name):
             return False
         began = time.monotonic()
-        left = self.end - began
+        left = self.left()
         if left < 1:
             self.add(name, "not run: no time is left", kind=FAILED)
             return False

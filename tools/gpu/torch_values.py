@@ -46,8 +46,8 @@ def main() -> int:
                 assert torch.equal(summed, right), f"{count} elements, round {turn}: {summed} is not {right}"
     torch.manual_seed(rank)
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    optimizer = bps.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = bps.DistributedOptimizer(sgd, named_parameters=model.named_parameters())
     bps.broadcast_parameters(model.state_dict(), root_rank=0)
     for step in range(50):
         generator = torch.Generator(device=device).manual_seed(1000 * rank + step)

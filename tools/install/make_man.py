@@ -72,4 +72,5 @@ def page(name: str, release: str, summary: str, text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(*sys.argv[1:4], sys.stdin.read()))
+    name, release, summary = sys.argv[1:4]
+    sys.stdout.write(page(name, release, summary, sys.stdin.read()))

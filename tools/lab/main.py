@@ -160,7 +160,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 finally:
                     folder.remove()
 
-            return Guardian(body, math.ceil(arguments.kill_after) + _ENDING_SECONDS, printer).run()
+            return Guardian(body, lambda: math.ceil(arguments.kill_after) + _ENDING_SECONDS, printer).run()
     except LaunchError as error:
         printer.say(str(error))
         return error.exit_code

@@ -60,9 +60,9 @@ class Namespaces:
         os.close(tell_ready)
         os.close(done)
         try:
-            code = os.read(ready, 1)
-            if code != b"\0":
-                error = code[0] if code else 1
+            answer = os.read(ready, 1)
+            if answer != b"\0":
+                error = answer[0] if answer else 1
                 raise OSError(error, f"cannot make namespaces: {os.strerror(error)}")
             folder = Path(f"/proc/{child}/ns")
             descriptors = {kind: os.open(folder / kind, os.O_RDONLY | os.O_CLOEXEC) for kind, _ in kinds}
