@@ -15,8 +15,10 @@
 namespace byteps {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr uint32_t kWorkers = 4;
 
@@ -65,10 +67,14 @@ class Exchange {
   void Submit(size_t but = kWorkers) {
     for (size_t place = 0; place < all_.size(); ++place) {
       if (place == but) continue;
-      submitted_.push_back(place);
-      const absl::Status status = job_->worker(rank(place)).Collect(all_[place]);
-      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_TRUE(SubmitAt(place).ok());
     }
+  }
+
+  absl::Status SubmitAt(size_t place) {
+    absl::Status status = job_->worker(rank(place)).Collect(all_[place]);
+    if (status.ok()) submitted_.push_back(place);
+    return status;
   }
 
   size_t places() const { return all_.size(); }
@@ -120,6 +126,33 @@ TEST(CollectivesTrouble, ADeathEndsThemAllAndIsNamed) {
                   AnyOf(HasSubstr("rank " + std::to_string(rank)), HasSubstr("worker" + std::to_string(rank))))
           << exchange.Describe();
     }
+    job.CheckMemory();
+  });
+}
+
+// The last rank submits, and so shows its memory, between the moment at which its transport loses another and that at
+// which it is told.
+TEST(CollectivesTrouble, APeerThatTheTransportHasLostEndsThemByTheCauseOfItsLoss) {
+  ForEachSeed(60 * Exchange::kWays, [](uint64_t seed) {
+    JobOptions options = OptionsOf(seed);
+    options.adverse = false;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    Exchange exchange(&job, seed % Exchange::kWays, 6000);
+    const size_t last = 0, victim = 1;
+    exchange.Submit(last);
+    job.RunFor(50 * kMillisecond);
+    const uint32_t rank = exchange.rank(victim);
+    job.fabric().Kill("worker" + std::to_string(rank), sim::Death::kNoticed);
+    uint64_t events = seed / Exchange::kWays;
+    ASSERT_TRUE(job.RunUntil([&] { return events-- == 0; }));
+    if (!exchange.SubmitAt(last).ok()) return;  // It knows.
+    ASSERT_TRUE(job.RunUntil([&] { return exchange.Ended(rank); })) << exchange.Describe();
+    if (exchange.request(last).outcome().ok()) return;  // It needed nothing more of the victim.
+    EXPECT_THAT(std::string(exchange.request(last).outcome().message()),
+                AllOf(AnyOf(HasSubstr("rank " + std::to_string(rank)), HasSubstr("worker" + std::to_string(rank))),
+                      Not(HasSubstr("cannot be shown"))))
+        << exchange.Describe();
     job.CheckMemory();
   });
 }

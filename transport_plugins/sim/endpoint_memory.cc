@@ -60,7 +60,8 @@ int32_t Endpoint::ExportKey(bps_region* region, bps_peer number, void* key) {
     Violation("export_key of a region or for a peer (" + std::to_string(number) + ") that is not known here");
     return BPS_INVALID_ARGUMENT;
   }
-  if (peer->second.state == PeerState::kDisconnected) return BPS_UNAVAILABLE;
+  // Lost, as the next event tells, or ours no more.
+  if (peer->second.state == PeerState::kDown || peer->second.state == PeerState::kDisconnected) return BPS_UNAVAILABLE;
   const uint64_t cookie = world_->random().Next();
   exports_.emplace(cookie, Export{ToId(region), number, true});
   regions_.at(ToId(region)).cookies.push_back(cookie);

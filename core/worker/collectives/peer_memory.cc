@@ -68,6 +68,8 @@ absl::Status ShowTo(PeerRound* round, PeerLinks* links, size_t place) {
   for (const Region* region : {&round->output_region, &round->scratch_region}) {
     if (*region) {
       const int32_t code = links->ExportKey(*region, rank, bytes);
+      // The transport has lost it, and says next why: that is what everything is to end with.
+      if (code == BPS_UNAVAILABLE) return absl::OkStatus();
       if (code != BPS_OK) return MakeStatus(code, "memory cannot be shown to " + links->description(rank));
     }
     bytes += links->key_size();

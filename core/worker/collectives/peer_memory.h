@@ -3,7 +3,8 @@
 //     absl::Status status = ShowMemory(round, &links);          // its plan has begun
 //
 // Registers output and scratch, where the others write into them, and whatever this rank writes from, where the
-// transport asks for it; and tells each of the others (READY) where each of its transfers goes.
+// transport asks for it; and tells each of the others (READY) where each of its transfers goes. One that the transport
+// has lost is not told, which is no error here: the loss, with its cause, comes by PeerLinks::OnPeerDown.
 //
 // Threads: driven by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_PEER_MEMORY_H_
