@@ -1,8 +1,8 @@
 """A private folder that lives as long as the job, or as its agent on a host; it holds the job's token.
 
-Whoever of a launch is left removes it. Where all processes of a launch are killed at once nobody is: such a folder goes
-when the same user starts the next launch on the host. What tells it from those of other launches is that no process
-holds its lock any more.
+A process of the launch removes it. If all of them are killed at once, the remover does: a shell in a session of its own
+that reads from a pipe which they hold. If that is killed with them, the folder goes when the same user starts the next
+launch on the host: no process holds its lock any more.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ _VARIABLES = ("TMPDIR", "TEMP", "TMP")
 _PLACES = ("/tmp", "/var/tmp", "/usr/tmp")
 _PREFIX = "bpslaunch-"
 _NEW_SECONDS = 60.0  # so long after it was made a folder may not have its lock yet
+# Its environment, not its command line, names the folder: `pkill -9 -f bpslaunch` does not find the remover.
+_REMOVER = 'trap "" HUP INT QUIT TERM; cd /; read -r _; exec rm -rf -- "$FOLDER"'
+_REMOVER_SECONDS = 1.0  # for its end when it is told
 
 
 class JobFolder:
@@ -33,8 +36,16 @@ class JobFolder:
         self._place = _place()
         self._lock: int | None = None
         self.path = self._place / f"{_PREFIX}{os.urandom(8).hex()}"
+        # By the first process of a launch: the others, where they end all that is below them, do not end it.
+        self._remover: _Remover | None = None
+        with contextlib.suppress(OSError, NotImplementedError):  # The next launch removes the folder then.
+            self._remover = _Remover(self.path)
         if make:
-            self.make()
+            try:
+                self.make()
+            except LaunchError:
+                self.remove()
+                raise
 
     def __enter__(self) -> JobFolder:
         return self
@@ -56,6 +67,9 @@ class JobFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        if self._remover is not None:
+            self._remover.end()
+            self._remover = None
 
     def write_token(self, token: str | None = None) -> pathlib.Path:
         """Writes the secret of this job, a new one by default; the file that holds it, mode 0600. LaunchError if that
@@ -66,6 +80,42 @@ class JobFolder:
             with open(descriptor, "w") as file:
                 file.write((token or os.urandom(32).hex()) + "\n")
         return path
+
+
+class _Remover:
+    """A process that removes a folder when it is told, or when this process and those that were forked from it have
+    ended. OSError or NotImplementedError where it cannot be started."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        reader, self._writer = os.pipe()  # Neither is inherited by programs that are started.
+        try:
+            self._pid = os.posix_spawn(
+                "/bin/sh",
+                ["sh", "-c", _REMOVER],
+                {**os.environ, "FOLDER": str(path)},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, reader, 0),
+                    # A caller who waits for the end of our output does not wait for it.
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+                setsid=True,
+            )
+        except BaseException:
+            os.close(self._writer)
+            raise
+        finally:
+            os.close(reader)
+
+    def end(self) -> None:
+        """Tells it; waits for its end where this process started it, so that no process is left either."""
+        with contextlib.suppress(OSError):  # It was killed.
+            os.write(self._writer, b"\n")
+        os.close(self._writer)
+        deadline = time.monotonic() + _REMOVER_SECONDS
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(self._pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
+                time.sleep(0.001)
 
 
 def _lock(path: pathlib.Path) -> int | None:

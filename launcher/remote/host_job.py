@@ -23,6 +23,7 @@ from .host_supervisor import HostSupervisor
 from .layout import HostLayout, common_variables, host_variables, lay_out, members, passed_variables
 from .link import hidden_from
 from .meeting_point import coordinator_point
+from .shared_name import shared_name
 from .slurm_allocation import Allocation, of_other_steps
 from .ssh import SshOptions, agent_command, command
 
@@ -109,7 +110,7 @@ def run_hosts(
 
 def _current_folder() -> str:
     try:
-        return str(pathlib.Path.cwd())
+        return shared_name(str(pathlib.Path.cwd()))
     except OSError as error:
         raise LaunchError(f"the current folder is gone ({error.strerror}): name one by --directory") from None
 

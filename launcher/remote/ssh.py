@@ -20,6 +20,7 @@ import sys
 
 from ..failure import LaunchError
 from .host_list import Host
+from .shared_name import shared_name
 
 # With BatchMode no password is asked for; the next three find a dead network within some seconds. Without ControlMaster
 # no client carries the connections of another job, which would end with it; one that is there already is used.
@@ -71,7 +72,7 @@ def agent_command(options: SshOptions) -> list[str]:
     """What runs on the host itself."""
     if options.bpslaunch is not None:
         return [*_words("--remote-bpslaunch", options.bpslaunch), "--agent"]
-    return [sys.executable, str(_LAUNCHER), "--agent"]
+    return [shared_name(sys.executable), shared_name(str(_LAUNCHER)), "--agent"]
 
 
 def _words(option: str, text: str) -> list[str]:

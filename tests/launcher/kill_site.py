@@ -73,6 +73,10 @@ class Site:
             here = {pid: line for pid, line in here.items() if pid not in others}
         return {host: processes for host, processes in {**found, "here": here}.items() if processes}
 
+    def job_folders(self) -> dict[str, list[str]]:
+        """What is left of them on each host."""
+        return {host.name: folders for host in (self.hosts[0], self.hosts[1]) if (folders := host.job_folders())}
+
     def _processes(self, host: int | None) -> dict[int, str]:
         if host is not None:
             return self.hosts[host].processes()

@@ -69,6 +69,7 @@ class SshHost:
         config.write_text(
             f"Port {self._port}\nListenAddress {self.address}\nHostKey {self._keys}/host\nPidFile {self._folder}/pid\n"
             f"AuthorizedKeysFile {self._keys}/user.pub\nStrictModes no\nUsePAM no\nPrintMotd no\n"
+            "SetEnv TMPDIR=/dev/shm\n"  # which is its own, see below
         )
         script = (
             f"hostname {self.name}; mount -t tmpfs tmpfs /dev/shm; "
@@ -89,6 +90,12 @@ class SshHost:
     def processes(self) -> dict[int, str]:
         """What runs on it, but for the daemon and its sessions."""
         return {pid: words for pid, words in self._all().items() if "sshd" not in words.split(" ")[0]}
+
+    def job_folders(self) -> list[str]:
+        """Those of the launcher among its temporary files."""
+        assert self._process is not None
+        shared = pathlib.Path(f"/proc/{self._process.pid}/root/dev/shm")
+        return [path.name for path in shared.glob("bpslaunch-*")]
 
     def sessions(self) -> list[int]:
         """The daemon's processes of open connections."""

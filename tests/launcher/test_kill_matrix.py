@@ -119,9 +119,9 @@ def take_apart(site: Site, spawn: Spawn, real: dict[str, str], launcher: str, vi
         ended = str(clock)
         assert all(job.wait() != 0 for job in reached)
         clock.wait_until(
-            lambda: not site.left(cut_off),
+            lambda: not site.left(cut_off) and not site.job_folders(),
             kind.seconds,
-            lambda: f"left behind: {site.left(cut_off)}\n{site.output}",
+            lambda: f"left behind: {site.left(cut_off)} {site.job_folders()}\n{site.output}",
         )
         print(f"{launcher}, {victim}: ended after {ended}, all gone after {clock}")
         said = kind.parts[victim].said if victim in PARTS else CAUSES[victim]
