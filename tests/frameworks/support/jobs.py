@@ -124,11 +124,13 @@ def run_job(
     arguments: tuple[Any, ...],
     environment: dict[str, str],
     check: bool,
+    file: Path | None = None,
 ) -> JobResult:
+    """Runs the bodies in each worker. `file`: what the workers load, and find them in; by default that of the first."""
     folder = tmp_path / f"job-{uuid.uuid4().hex[:8]}"
     folder.mkdir()
     (folder / "arguments").write_bytes(pickle.dumps(arguments))
-    file = Path(bodies[0].__code__.co_filename)
+    file = file or Path(bodies[0].__code__.co_filename)
     names = ",".join(body.__name__ for body in bodies)
     command = [*launcher, sys.executable, str(_BODY), str(file), names, str(folder)]
     process = subprocess.Popen(

@@ -1,0 +1,183 @@
+"""A part of the job of test_keras_job.py: DistributedOptimizer in training."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import byteps.keras as bps
+import numpy as np
+import pytest
+from byteps.keras.arrays import to_array
+from byteps.keras.callbacks import callbacks_of
+from keras_models import assert_same_on_all_ranks, fit, keras, model_of, weights_of
+
+
+def local_variables_stay() -> None:
+    bps.init()
+    model = model_of(keras, keras.optimizers.SGD(0.01), seed=1 + bps.rank())
+    own = model.get_weights()[0]
+    local = model.weights[0]
+    callback = callbacks_of(keras).BroadcastGlobalVariablesCallback(0, local_variables=(v for v in [local]))
+    callback.set_model(model)
+    callback.on_train_begin()
+    np.testing.assert_array_equal(model.get_weights()[0], own)
+    others = b"".join(weight.tobytes() for weight in model.get_weights()[1:])
+    assert bps.broadcast_object(others, 0) == others
+
+    class Variable:
+        pass
+
+    gone = Variable()
+    lives = weakref.ref(gone)
+    callback = callbacks_of(keras).BroadcastGlobalVariablesCallback(0, local_variables=[gone])
+    del gone
+    gc.collect()
+    # Else another variable may get its id, and would be taken for a local one.
+    assert lives() is not None and callback is not None
+
+
+def as_one_process_on_the_double_batch() -> None:
+    bps.init()
+    callbacks = callbacks_of(keras)
+    for kind in ("SGD", "Adam"):
+        make = getattr(keras.optimizers, kind)
+        alone = model_of(keras, make(0.01))
+        fit(alone, None)
+        # Weights and what the optimizer remembers begin as different as they can.
+        model = model_of(keras, bps.DistributedOptimizer(make(0.01)), seed=1 + bps.rank())
+        fit(model, bps.rank(), callbacks=[callbacks.BroadcastGlobalVariablesCallback(0)])
+        assert_same_on_all_ranks(model)
+        np.testing.assert_allclose(weights_of(model), weights_of(alone), rtol=2e-4, atol=2e-5)
+
+
+def clipping_and_averages_after_the_reduction() -> None:
+    bps.init()
+    options = {"global_clipnorm": 0.5, "use_ema": True, "ema_momentum": 0.9, "weight_decay": 0.01}
+    alone = model_of(keras, keras.optimizers.Adam(0.01, **options))
+    fit(alone, None)
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.Adam(0.01, **options)))
+    fit(model, bps.rank())
+    assert_same_on_all_ranks(model)
+    np.testing.assert_allclose(weights_of(model), weights_of(alone), rtol=2e-4, atol=2e-5)
+
+
+def compressed() -> None:
+    bps.init()
+    for compression in (bps.Compression.fp16, bps.Compression.bf16):
+        model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01), compression=compression))
+        fit(model, bps.rank())
+        assert_same_on_all_ranks(model)
+        alone = model_of(keras, keras.optimizers.SGD(0.01))
+        fit(alone, None)
+        assert np.abs(weights_of(model) - weights_of(alone)).max() < 0.02
+        assert (weights_of(model) != weights_of(alone)).any()
+
+
+def of_local_layers() -> None:
+    """The gradients of a local layer stay this rank's own, divided by the number of ranks unless asked otherwise."""
+    bps.init()
+    rank = bps.rank()
+    for options, share in (({}, 2.0), ({"scale_local_gradients": False}, 1.0)):
+        keras.utils.set_random_seed(1)
+        local = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        model = keras.Sequential(
+            [keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones"), local]
+        )
+        optimizer = bps.PartialDistributedOptimizer(keras.optimizers.SGD(1.0), local_layers=[local], **options)
+        # The loss is the output: both gradients are the input, rank + 1.
+        model.compile(optimizer=optimizer, loss=lambda y, prediction: prediction, jit_compile=False)
+        model.fit(np.full([1, 1], rank + 1.0), np.zeros([1, 1]), verbose=0)
+        shared, own = (float(np.ravel(weight)[0]) for weight in model.get_weights())
+        assert (shared, own) == (1 - 1.5, 1 - (rank + 1) / share)
+    with pytest.raises(ValueError, match="is not built"):
+        bps.PartialDistributedOptimizer(keras.optimizers.SGD(1.0), local_layers=keras.layers.Dense(1))
+
+
+def process_set_of_one() -> None:
+    """Its gradients are its own: as a plain optimizer on this rank's data."""
+    bps.init()
+    mine = [bps.add_process_set([rank]) for rank in range(2)][bps.rank()]
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01), process_set=mine))
+    fit(model, bps.rank(), epochs=1)
+    plain = model_of(keras, keras.optimizers.SGD(0.01))
+    fit(plain, bps.rank(), epochs=1)
+    np.testing.assert_array_equal(weights_of(model), weights_of(plain))
+
+
+def random_numbers_stay() -> None:
+    """Each worker drops other inputs, also behind a broadcast."""
+    bps.init()
+    dropout = keras.layers.Dropout(0.5, seed=10 + bps.rank())
+    model = keras.Sequential([keras.layers.Input((8,)), dropout, keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse", jit_compile=False)
+    callback = callbacks_of(keras).BroadcastGlobalVariablesCallback(0)
+    callback.set_model(model)
+    callback.on_train_begin()
+    state = bps.elastic.KerasState(model)
+    state.sync()
+    if keras.backend.backend() == "tensorflow":
+        from byteps.tensorflow.elastic import TensorFlowKerasState
+
+        TensorFlowKerasState(model).sync()
+    drawn = [weight for weight in model.variables if weight.path.endswith("seed_generator_state")]
+    assert [int(np.ravel(to_array(weight))[0]) for weight in drawn] == [10 + bps.rank()]
+    assert_same_on_all_ranks(model)
+    drawn[0].assign([7, 7])
+    state.restore()
+    assert int(np.ravel(to_array(drawn[0]))[0]) == 10 + bps.rank()
+
+
+def xla_on_tensorflow_is_refused() -> None:
+    """In the words of this package, and the session goes on."""
+    bps.init()
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01)))
+    model.compile(optimizer=model.optimizer, loss="mse", jit_compile=True)
+    with pytest.raises(Exception, match="BytePS cannot communicate inside of a function that XLA compiles"):
+        fit(model, bps.rank(), epochs=1)
+    assert bps.push_pull(1.0, average=False) == 2
+
+
+def without_a_session() -> None:
+    """An error in training, and of a call, and no hang; the next session trains."""
+    bps.init()
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01)))
+    fit(model, bps.rank(), epochs=1)
+    bps.shutdown()
+    with pytest.raises(Exception, match=r"bps\.init\(\)"):
+        fit(model, 0)
+    with pytest.raises(ValueError, match=r"bps\.init\(\)"):
+        bps.push_pull(1.0, name="x")
+    bps.init()
+    # A fresh one: a step that fails on JAX leaves Keras's variables without values.
+    model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01)))
+    fit(model, bps.rank(), epochs=1)
+    assert_same_on_all_ranks(model)
+
+
+def wrong_arguments() -> None:
+    bps.init()
+    optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    for error, message, call in (
+        (ValueError, "already", lambda: bps.DistributedOptimizer(optimizer)),
+        (TypeError, "must be an optimizer", lambda: bps.DistributedOptimizer("sgd")),
+        (TypeError, "compression", lambda: bps.DistributedOptimizer(keras.optimizers.SGD(0.1), compression=1)),
+        (ValueError, "op is 17", lambda: bps.DistributedOptimizer(keras.optimizers.SGD(0.1), op=17)),
+        (ValueError, "positive", lambda: bps.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=0)),
+        (ValueError, "root_rank is 7", lambda: bps.broadcast(1.0, 7)),
+        (ValueError, "both op and average", lambda: bps.allreduce(1.0, average=True, op=bps.Sum)),
+        (ValueError, "both op and average", lambda: bps.allreduce(1.0, average=False, op=bps.Average)),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+    variable = model_of(keras, "sgd").trainable_variables[0]
+    for wrong, message in (
+        *(({"gradient_predivide_factor": factor}, "must be a positive number") for factor in (0, -2.0, np.inf, np.nan)),
+        ({"num_groups": -1}, "num_groups is -1"),
+        ({"groups": [variable]}, "lists of variables"),
+        ({"groups": [[variable], [variable]]}, "twice"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bps.DistributedOptimizer(keras.optimizers.SGD(0.1), **wrong)
+    bps.DistributedOptimizer(keras.optimizers.SGD(0.1), groups=[[variable]])
+    assert (bps.allreduce(1.0, average=False), bps.allreduce(1.0, average=True)) == (2, 1)
