@@ -80,6 +80,7 @@ def plan_job(
     variables["DMLC_WORKER_ID"] = "0"
     # Whose descendants may read each other's memory, where the system asks for it.
     variables["BYTEPS_LAUNCHER_PID"] = str(os.getpid())
+    variables.update(folder.variables())
     plan = assign(environment, size.workers, size.servers)
     if size.alone:
         return local_workers(command, environment, variables, plan)

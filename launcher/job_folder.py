@@ -1,8 +1,8 @@
 """A private folder that lives as long as the job, or as its agent on a host; it holds the job's token.
 
-A process of the launch removes it. If all of them are killed at once, the remover does: a shell in a session of its own
-that reads from a pipe which they hold. If that is killed with them, the folder goes when the same user starts the next
-launch on the host: no process holds its lock any more.
+A process of the launch removes it. If all of them are killed at once, the remover does, and kills what the workers have
+started: a shell in a session of its own that reads from a pipe which they hold. If that is killed with them, the folder
+goes when the same user starts the next launch on the host: no process holds its lock any more.
 """
 
 from __future__ import annotations
@@ -22,8 +22,23 @@ _VARIABLES = ("TMPDIR", "TEMP", "TMP")
 _PLACES = ("/tmp", "/var/tmp", "/usr/tmp")
 _PREFIX = "bpslaunch-"
 _NEW_SECONDS = 60.0  # so long after it was made a folder may not have its lock yet
-# Its environment, not its command line, names the folder: `pkill -9 -f bpslaunch` does not find the remover.
-_REMOVER = 'trap "" HUP INT QUIT TERM; cd /; read -r _; exec rm -rf -- "$FOLDER"'
+# Its environment, not its command line, names the folder: `pkill -9 -f bpslaunch` does not find the remover. When we
+# are killed, the kernel kills our children, but not what they have started, which has their environment. The remover
+# looks again while it finds any, since one may start another meanwhile; what was just killed has no environment left.
+_REMOVER = """\
+trap "" HUP INT QUIT TERM
+cd /
+if ! read -r _; then
+  for _ in 1 2 3 4 5 6 7 8 9 10; do
+    found=$(grep -lsF -- "BPSLAUNCH_FOLDER=$FOLDER" /proc/[0-9]*/environ) || [ -n "$found" ] || break
+    for each in $found; do
+      each=${each#/proc/}
+      kill -KILL "${each%/environ}"
+    done
+  done
+fi
+exec rm -rf -- "$FOLDER"
+"""
 _REMOVER_SECONDS = 1.0  # for its end when it is told
 
 
@@ -71,6 +86,10 @@ class JobFolder:
             self._remover.end()
             self._remover = None
 
+    def variables(self) -> dict[str, str]:
+        """For all processes of the job: by these the remover knows them, and what they have started."""
+        return {"BPSLAUNCH_FOLDER": str(self.path)}
+
     def write_token(self, token: str | None = None) -> pathlib.Path:
         """Writes the secret of this job, a new one by default; the file that holds it, mode 0600. LaunchError if that
         cannot be."""
@@ -83,8 +102,8 @@ class JobFolder:
 
 
 class _Remover:
-    """A process that removes a folder when it is told, or when this process and those that were forked from it have
-    ended. OSError or NotImplementedError where it cannot be started."""
+    """A process that removes a folder when it is told; or, with what is left of its job, when this process and those
+    that were forked from it have ended. OSError or NotImplementedError where it cannot be started."""
 
     def __init__(self, path: pathlib.Path) -> None:
         reader, self._writer = os.pipe()  # Neither is inherited by programs that are started.

@@ -275,14 +275,22 @@ class Agent:
             cores=len(os.sched_getaffinity(0)),
         )
         self._kill_after.set(float(request.get("kill_after", _ALONE_SECONDS)))
-        folder = request.get("folder")
-        if folder is not None:
-            try:
-                self._aside(lambda: os.chdir(folder))
-            except OSError as error:
-                raise LaunchError(
-                    f"cannot work in {folder}: {error.strerror}; name another one by --directory"
-                ) from None
+        self._enter(request.get("folders", []))
+
+    def _enter(self, folders: Sequence[str]) -> None:
+        """Works in the first of these that is there; LaunchError names the first if none is."""
+        errors: list[OSError] = []
+
+        def enter() -> None:
+            for folder in folders:
+                try:
+                    return os.chdir(folder)
+                except OSError as error:
+                    errors.append(error)
+
+        self._aside(enter)
+        if folders and len(errors) == len(folders):
+            raise LaunchError(f"cannot work in {folders[0]}: {errors[0].strerror}; name another one by --directory")
 
     def _listen(self, request: dict[str, Any]) -> None:
         try:
@@ -320,6 +328,8 @@ class Agent:
         variables = environment.variables()
         # Whose descendants may read each other's memory, where the system asks for it.
         variables["BYTEPS_LAUNCHER_PID"] = str(os.getpid())
+        if self._folder is not None:
+            variables.update(self._folder.variables())
         specs: list[tuple[int, ChildSpec]] = []
         services, workers = request["services"], request["workers"]
         servers = sum(each["role"] == "server" for each in services)

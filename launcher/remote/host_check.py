@@ -48,17 +48,17 @@ class HostCheck:
         commands: Sequence[list[str]],
         words: Sequence[str],
         variables: dict[str, str],
-        folder: str,
+        folders: Sequence[str],
         lifeline: int,
         printer: Printer,
     ) -> None:
-        """`folder`: where the processes would run; the others as for HostSupervisor."""
+        """`folders`: names of that in which the processes would run; the others as for HostSupervisor."""
         self._arguments = arguments
         self._layout = layout
         self._commands = commands
         self._words = words
         self._variables = variables
-        self._folder = folder
+        self._folders = folders
         self._printer = printer
         self._selector = selectors.DefaultSelector()
         self._selector.register(lifeline, selectors.EVENT_READ, lambda: self._stop(signal.SIGKILL))
@@ -115,7 +115,7 @@ class HostCheck:
 
     def _call(self, part: HostPart, command: list[str], now: float) -> Link:
         link = Link(part, command, now, self._selector, self._event)
-        link.greet(self._folder, self._variables.get("DMLC_INTERFACE"), self._arguments.kill_after)
+        link.greet(self._folders, self._variables.get("DMLC_INTERFACE"), self._arguments.kill_after)
         return link
 
     def _all_have_answered(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import shlex
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from .host_supervisor import HostSupervisor
 from .layout import HostLayout, common_variables, host_variables, lay_out, members, passed_variables
 from .link import hidden_from
 from .meeting_point import coordinator_point
-from .shared_name import shared_name
+from .shared_names import shared_names
 from .slurm_allocation import Allocation, of_other_steps
 from .ssh import SshOptions, agent_command, command
 
@@ -72,12 +73,14 @@ def run_hosts(
         printer.say(f"ignored, since this is a job over several hosts: {ignored}")
     if arguments.remote.interface is not None:
         variables["DMLC_INTERFACE"] = arguments.remote.interface
+    if not os.environ.get("BYTEPS_PLUGIN_PATH", "").strip():
+        variables.pop("BYTEPS_PLUGIN_PATH", None)  # Each agent finds the plugins of its own checkout.
     variables["BYTEPS_JOB_TOKEN"] = token_of(environment)
     words = worker_words(arguments)
-    folder = arguments.remote.directory or _current_folder()
+    folders = _current_folder() if arguments.remote.directory is None else [arguments.remote.directory]
     if arguments.check:
         return guarded(
-            lambda lifeline: HostCheck(arguments, layout, commands, words, variables, folder, lifeline, printer).run(),
+            lambda lifeline: HostCheck(arguments, layout, commands, words, variables, folders, lifeline, printer).run(),
             arguments.kill_after,
             printer,
         )
@@ -101,16 +104,16 @@ def run_hosts(
                 arguments.port or 0,
             ),
             lambda root: {**variables, **common_variables(layout, root, environment)},
-            folder,
+            folders,
             interface,
         )
 
     return guarded(supervise, arguments.kill_after, printer)
 
 
-def _current_folder() -> str:
+def _current_folder() -> list[str]:
     try:
-        return shared_name(str(pathlib.Path.cwd()))
+        return shared_names(str(pathlib.Path.cwd()))
     except OSError as error:
         raise LaunchError(f"the current folder is gone ({error.strerror}): name one by --directory") from None
 

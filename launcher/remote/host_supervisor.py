@@ -62,7 +62,7 @@ class HostSupervisor(Supervisor):
         command: Sequence[str],
         root: Callable[[Link, Sequence[Link]], tuple[str, int]],
         variables: Callable[[tuple[str, int] | None], dict[str, str]],
-        folder: str,
+        folders: Sequence[str],
         interface: str | None,
     ) -> int:
         """The exit code of the job.
@@ -73,7 +73,7 @@ class HostSupervisor(Supervisor):
             command: of a worker
             root: where the coordinator shall listen, given the link to its host and all links; port 0: a free one
             variables: of all processes, given where it listens (None: there is none)
-            folder: where the processes run
+            folders: names of that in which the processes run: the first that is there
             interface: by which network interface the hosts meet; None: by the one that ssh or they themselves know
         """
         self._layout = layout
@@ -81,7 +81,7 @@ class HostSupervisor(Supervisor):
         self._command = command
         self._root = root
         self._variables = variables
-        self._folder = folder
+        self._folders = folders
         self._interface = interface
         return self.run([])
 
@@ -102,7 +102,7 @@ class HostSupervisor(Supervisor):
         """Starts the client of a host, and asks its agent who it is; LaunchError if there is no client."""
         link = Link(part, command, now, self._selector, self._event)
         self._watch(link.client, link.client.streams[1])
-        link.greet(self._folder, self._interface, self._kill_after)
+        link.greet(self._folders, self._interface, self._kill_after)
         if self._verbose:
             self._say(f"host {link.machine}: pid {link.client.pid}: {' '.join(command)}")
         return link

@@ -97,11 +97,14 @@ class Link(Member):
         """Asks the agent for something."""
         self._outbox.send(frame.message(**fields))
 
-    def greet(self, folder: str, interface: str | None, kill_after: float) -> None:
-        """Asks the agent who it is, and to work in `folder`; `interface`: as of HostSupervisor.run_hosts();
-        `kill_after`: how long its processes have to end, in seconds, if it is told to end."""
+    def greet(self, folders: Sequence[str], interface: str | None, kill_after: float) -> None:
+        """Asks the agent who it is, and to work in the first of `folders` that is there.
+
+        `interface`: as of HostSupervisor.run_hosts(); `kill_after`: how long its processes have to end, in seconds, if
+        it is told to end.
+        """
         by_ssh = self.spec.command[0] == "ssh"
-        self.send(do="greet", folder=folder, interface=interface, by_ssh=by_ssh, kill_after=kill_after)
+        self.send(do="greet", folders=list(folders), interface=interface, by_ssh=by_ssh, kill_after=kill_after)
 
     def read(self) -> bool:
         """Takes what has come from the agent; False if there is nothing any more, or for now."""

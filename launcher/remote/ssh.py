@@ -20,7 +20,7 @@ import sys
 
 from ..failure import LaunchError
 from .host_list import Host
-from .shared_name import shared_name
+from .shared_names import shared_names
 
 # With BatchMode no password is asked for; the next three find a dead network within some seconds. Without ControlMaster
 # no client carries the connections of another job, which would end with it; one that is there already is used.
@@ -38,6 +38,8 @@ _OPTIONS = {
 # In --ssh-args: a forwarding, which ClearAllForwardings would clear, too. (-4L 1:b:2, -oLocalForward=...)
 _FORWARDING = re.compile(r"-[46AaCfGgKkMNnqsTtVvXxYy]*[LRD]|(?i:(-o)?\s*(Local|Remote|Dynamic)Forward[\s=])")
 _DEFAULT_PORT = 22
+# In front of Python and launcher by two names each: the first pair that is there is the agent.
+_FIRST_THERE = 'test -x "$0" && test -e "$1" && exec "$0" "$1" --agent; exec "$2" "$3" --agent'
 _LAUNCHER = pathlib.Path(__file__).resolve().parent.parent / "launch.py"
 
 
@@ -72,7 +74,9 @@ def agent_command(options: SshOptions) -> list[str]:
     """What runs on the host itself."""
     if options.bpslaunch is not None:
         return [*_words("--remote-bpslaunch", options.bpslaunch), "--agent"]
-    return [shared_name(sys.executable), shared_name(str(_LAUNCHER)), "--agent"]
+    here = [sys.executable, str(_LAUNCHER), "--agent"]
+    names = [shared_names(name)[0] for name in here[:2]]
+    return here if names == here[:2] else ["sh", "-c", _FIRST_THERE, *names, *here[:2]]
 
 
 def _words(option: str, text: str) -> list[str]:

@@ -115,6 +115,10 @@ class Launcher:
 _DEAF = ["sh", "-c", 'trap "" TERM; exec "$@"', "sh"]
 
 
+# In front of a trainer: it is not bpslaunch's child, and something else runs beside it, in a session of its own.
+_BEHIND_A_SHELL = ["sh", "-c", 'setsid sleep 1000 & "$@"; exit $?', "sh"]
+
+
 def _start_ssh(before: list[str]) -> Start:
     def start(site: Site, spawn: Spawn, real: dict[str, str]) -> None:
         words = ["--ssh-args", site.hosts.ssh_args, "--hosts", "lh1,lh2", "--", *before, *_TRAINER]
@@ -204,7 +208,7 @@ def _lost(machine: str) -> tuple[str, ...]:
 
 LAUNCHERS = {
     "ssh": Launcher(
-        _start_ssh([]),
+        _start_ssh(_BEHIND_A_SHELL),
         {
             "launcher": Part(_first_job, ("bpslaunch itself was killed",)),
             "whole launcher": Part(lambda site: site.find(None, "launch.py")),

@@ -17,6 +17,7 @@ from launcher.job_folder import JobFolder
 
 _CHECKOUT = pathlib.Path(job_folder.__file__).parents[1]
 
+
 def test_it_holds_the_token(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with JobFolder() as folder:
@@ -91,9 +92,7 @@ def test_a_folder_that_was_removed_leaves_no_process(spawn: Spawn) -> None:
     assert not holders.launch.processes()
 
 
-def test_the_remover_is_killed_with_the_launch(
-    holders: _Holders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_remover_is_killed_with_the_launch(holders: _Holders, monkeypatch: pytest.MonkeyPatch) -> None:
     place = holders.folder.parent
     monkeypatch.setenv("TMPDIR", str(place))
     others = [place / name for name in ("bpslaunch-new", "byteps-other")]

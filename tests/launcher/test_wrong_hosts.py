@@ -147,29 +147,30 @@ def test_check_of_the_folder_that_a_job_would_have(
     hosts.wait_empty()
 
 
+@pytest.mark.parametrize("known", ["before the link", "behind the link"])
 def test_a_home_that_is_a_link_here_alone(
-    spawn: Spawn, hosts: SshHosts, real: dict[str, str], tmp_path: pathlib.Path
+    spawn: Spawn, hosts: SshHosts, real: dict[str, str], tmp_path: pathlib.Path, known: str
 ) -> None:
-    """The other hosts know the current folder, and the launcher itself, by the names before the link."""
+    """The other hosts know the current folder and the launcher by one of two names; here both lead to them."""
     place, kept = tmp_path / "place", tmp_path / "kept"
-    (place / "home" / "me" / "run").mkdir(parents=True)
+    there = place / ("home" if known == "before the link" else "data") / "me"
+    (there / "run").mkdir(parents=True)
     kept.mkdir()
-    shutil.copytree(pathlib.Path(BPSLAUNCH[1]).parent, place / "home" / "me" / "launcher")
+    shutil.copytree(pathlib.Path(BPSLAUNCH[1]).parent, there / "launcher")
     linked = (
-        f"mount --bind {place}/home/me {kept}; mount -t tmpfs t {place}; mkdir -p {place}/data/me; "
+        f"mount --bind {there} {kept}; mount -t tmpfs t {place}; mkdir -p {place}/data/me; "
         f'mount --bind {kept} {place}/data/me; ln -s data {place}/home; cd {place}/home/me/run; exec "$@"'
     )
-    launcher = [BPSLAUNCH[0], f"{place}/home/me/launcher/launch.py"]
     words = ["--ssh-args", hosts.ssh_args, "--hosts", "lh1,lh2", "--servers", "1", "--", "/bin/pwd"]
     job = spawn(
         *hosts.here,
         *("unshare", "--mount", "sh", "-ec", linked, "sh"),
-        *launcher,
+        *(BPSLAUNCH[0], f"{place}/home/me/launcher/launch.py"),
         *words,
         variables={**real, "HOME": f"{place}/home/me"},
     )
     assert job.wait() == 0, job.stderr
-    assert job.stdout.count(f"{place}/home/me/run\n") == 2, job.stdout
+    assert job.stdout.count(f"{there}/run\n") == 2, job.stdout
     hosts.wait_empty()
 
 
