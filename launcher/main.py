@@ -81,6 +81,8 @@ def _launch(arguments: Arguments, environment: Environment, printer: Printer) ->
         return run_checks(arguments, environment, printer)
     if role is None:
         return _run_job(arguments, environment, printer)
+    if way is Way.STARTED:
+        return _become(worker_command(arguments.command, environment), "worker", environment, arguments, printer)
     return _run_role(role, arguments, environment, printer)
 
 
@@ -160,6 +162,18 @@ def _run_role(role: str, arguments: Arguments, environment: Environment, printer
         if ":" in named:
             raise LaunchError(f"BYTEPS_SERVER_CPU_CORES={named}: expected one list: DMLC_ROLE=server is one server")
         (cpus,) = servers_by_hand(environment, 1, here=True)
+    return _become(command, role, environment, arguments, printer, cpus)
+
+
+def _become(
+    command: list[str],
+    role: str,
+    environment: Environment,
+    arguments: Arguments,
+    printer: Printer,
+    cpus: frozenset[int] | None = None,
+) -> int:
+    """Runs the command in place of this process, on these cores; it returns in a dry run alone."""
     if arguments.dry_run:
         printer.result(f"[{role}] {shell_line(command, environment.variables(), os.environ, cpus)}")
         return 0

@@ -10,6 +10,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
+from . import process_tree
 from .affinity import assign
 from .child import ChildSpec, Role
 from .command import in_debugger, worker_command
@@ -59,6 +60,22 @@ def read_place(environment: Environment, role: str) -> Place:
     port = environment.integer("DMLC_PS_ROOT_PORT", 1, _MAX_PORT)
     assert servers is not None and uri is not None and port is not None
     return Place(role, hosts, host, True, servers, (uri, port))
+
+
+def is_started(environment: Environment) -> bool:
+    """Whether this process runs within a worker that another bpslaunch has started. LaunchError if the variables say
+    so, but that bpslaunch is not above this process."""
+    launcher = environment.integer("BYTEPS_LAUNCHER_PID", minimum=0)
+    local_rank = environment.text("BYTEPS_LOCAL_RANK")
+    if not launcher or local_rank is None:
+        return False
+    if not process_tree.is_ancestor(launcher):
+        raise LaunchError(
+            f"BYTEPS_LOCAL_RANK={local_rank} is of a worker of another bpslaunch (BYTEPS_LAUNCHER_PID={launcher}), "
+            "which is not above this process: within that worker, as in its container, run the command without "
+            "bpslaunch; elsewhere unset both variables"
+        )
+    return True
 
 
 def plan_workers(
