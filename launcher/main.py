@@ -90,7 +90,8 @@ def _run_task(surroundings: Surroundings, arguments: Arguments, environment: Env
     """One worker, as a task of srun, mpirun or torchrun: the others are those that it has started with us."""
     if arguments.servers is not None:
         environment = Environment({**environment.variables(), "DMLC_NUM_SERVER": str(arguments.servers)})
-    command = worker_command(arguments.command, environment)
+    with surroundings.named():
+        command = worker_command(arguments.command, environment)
     if arguments.dry_run:
         line = shell_line(command, environment.variables(), os.environ)
         printer.result(f"[worker {surroundings.rank} of {surroundings.size}, a task of {surroundings.launcher}] {line}")
@@ -99,9 +100,10 @@ def _run_task(surroundings: Surroundings, arguments: Arguments, environment: Env
 
     def supervise(lifeline: int) -> int:
         files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
-        return run_task(
-            surroundings, command, environment, printer, files, arguments.kill_after, lifeline, arguments.verbose
-        )
+        with surroundings.named():
+            return run_task(
+                surroundings, command, environment, printer, files, arguments.kill_after, lifeline, arguments.verbose
+            )
 
     return guarded(supervise, arguments.kill_after, printer)
 

@@ -65,7 +65,8 @@ def join(timeout: float | None) -> Any:
         if found is None or found.size == 1:
             return None
         seconds = timeout or Environment(variables).seconds("BYTEPS_START_TIMEOUT") or _DEFAULT_SECONDS
-        own, meeting = meet(found, variables, time.monotonic() + seconds)
+        with found.named():
+            own, meeting = meet(found, variables, time.monotonic() + seconds)
     except LaunchError as error:
         raise FailedPreconditionError(
             f"{error} (BYTEPS_DETECT_LAUNCHER=0: be alone)", StatusCode.FAILED_PRECONDITION
