@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Callable
 
 from .addresses import is_loopback
-from .affinity import servers_by_hand
 from .arguments import Arguments, parse_arguments
 from .child import ChildSpec
 from .command import worker_command
@@ -24,7 +23,7 @@ from .loopback import require_loopback
 from .output import OutputFiles, Printer
 from .process_tree import end_with
 from .remote.slurm_allocation import Allocation, without_srun
-from .roles import plan_workers, read_place, service_command
+from .roles import plan_workers, read_place, server_cores, service_command
 from .standard_streams import open_the_closed
 from .supervisor import Supervisor
 from .ways import ROLE_VARIABLES, Way, looks_around, way_of
@@ -160,10 +159,7 @@ def _run_role(role: str, arguments: Arguments, environment: Environment, printer
     command = service_command(environment)
     cpus = None
     if role == "server":
-        named = environment.text("BYTEPS_SERVER_CPU_CORES") or ""
-        if ":" in named:
-            raise LaunchError(f"BYTEPS_SERVER_CPU_CORES={named}: expected one list: DMLC_ROLE=server is one server")
-        (cpus,) = servers_by_hand(environment, 1, here=True)
+        cpus = server_cores(environment)
     return _become(command, role, environment, arguments, printer, cpus)
 
 

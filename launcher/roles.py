@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 
 from . import process_tree
-from .affinity import assign
+from .affinity import Cpus, assign, servers_by_hand
 from .child import ChildSpec, Role
 from .command import in_debugger, worker_command
 from .environment import Environment
@@ -116,3 +116,12 @@ def plan_workers(
 def service_command(environment: Environment) -> list[str]:
     """The program that plays the roles `scheduler` and `server`. It reads the variables itself."""
     return in_debugger([server_binary(environment)], environment)
+
+
+def server_cores(environment: Environment) -> Cpus:
+    """Where the role `server` runs; None: anywhere."""
+    named = environment.text("BYTEPS_SERVER_CPU_CORES") or ""
+    if ":" in named:
+        raise LaunchError(f"BYTEPS_SERVER_CPU_CORES={named}: expected one list: DMLC_ROLE=server is one server")
+    (cpus,) = servers_by_hand(environment, 1, here=True)
+    return cpus
