@@ -52,6 +52,23 @@ def decode(text: str | bytes) -> dict[str, Any]:
     return json.loads(base64.urlsafe_b64decode(text))
 
 
+class NoExchange:
+    """That of a process without others."""
+
+    can_abort = False
+
+    def meet(self, own: dict[str, Any], answer: Answer, _deadline: float) -> dict[str, Any]:
+        """See Exchange."""
+        return answer([own])[0]
+
+    def close(self) -> None:
+        """See Exchange."""
+
+    def abort(self, _code: int) -> None:
+        """See Exchange."""
+        raise NotImplementedError
+
+
 class Fenced(Protocol):
     """A store of a launcher: what was put is seen by all after the next fence, which all must reach."""
 

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from launching import BPSLAUNCH, Spawn, needs_package
+from launching import BPSLAUNCH, JOINER, Spawn, needs_package
 
 from launcher.environment import Environment
 from launcher.environments.exchange import Answer
@@ -79,3 +79,26 @@ def test_an_error_of_init_names_rank_and_host(spawn: Spawn, tmp_path: pathlib.Pa
     job = spawn(sys.executable, "-c", "import byteps; byteps.init()", variables=task)
     assert job.wait(60) == 1
     assert f"rank 1 of 3 (host {socket.gethostname()}): rank 0 has not answered" in job.stderr, job.stderr
+
+
+@needs_package
+@pytest.mark.parametrize("asked, servers", [({"DMLC_NUM_SERVER": "2"}, 2), ({"BYTEPS_FORCE_DISTRIBUTED": "1"}, 1)])
+@pytest.mark.parametrize("launcher", ["slurm", "torchrun"])
+def test_servers_beside_a_single_rank(spawn: Spawn, launcher: str, asked: dict[str, str], servers: int) -> None:
+    """No store is needed: the one that torchrun names here is not there."""
+    task = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+    if launcher == "torchrun":
+        task = {"TORCHELASTIC_RUN_ID": "a", "RANK": "0", "WORLD_SIZE": "1", "GROUP_RANK": "0"}
+        task.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    job = spawn(*JOINER, "2", variables={**task, **asked})
+    assert job.wait(60) == 0, job.stderr
+    assert f"rank 0 of 1, local 0 of 1, servers {servers}, launcher 0\n" in job.stdout, job.stdout
+    job.wait_gone()
+
+
+@needs_package
+def test_a_single_rank_that_asks_for_no_servers(spawn: Spawn) -> None:
+    task = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+    job = spawn(*JOINER, "2", variables={**task, "DMLC_NUM_SERVER": "0"})
+    assert job.wait(60) == 0, job.stderr
+    assert "rank 0 of 1, local 0 of 1, servers 0, launcher 0\n" in job.stdout, job.stdout
