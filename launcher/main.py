@@ -22,7 +22,7 @@ from .job_folder import JobFolder
 from .loopback import require_loopback
 from .output import OutputFiles, Printer
 from .process_tree import end_with
-from .remote.slurm_allocation import Allocation, without_srun
+from .remote.slurm_allocation import Allocation, within_step, without_srun
 from .roles import plan_workers, read_place, server_cores, service_command
 from .standard_streams import open_the_closed
 from .supervisor import Supervisor
@@ -69,8 +69,10 @@ def _launch(arguments: Arguments, environment: Environment, printer: Printer) ->
         return run_hosts(arguments, environment, printer, guarded, found if isinstance(found, Allocation) else None)
     if isinstance(found, Surroundings):
         return _run_task(found, arguments, environment, printer)
-    if looks_around(arguments, environment) and (text := without_srun(environment.variables())) is not None:
-        printer.say(text)
+    if looks_around(arguments, environment):
+        text = without_srun(environment.variables()) or within_step(environment.variables())
+        if text is not None:
+            printer.say(text)
     role = environment.role()
     if role is None:
         _refuse_half_a_role(arguments, environment)
