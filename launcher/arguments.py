@@ -237,7 +237,7 @@ def _add_remote(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--coordinator", metavar="HOST", help="where the coordinator runs (default: the first host)")
     group.add_argument("--ssh-port", type=_port, metavar="N", help="port of the ssh daemons")
     group.add_argument("--ssh-user", "--username", metavar="NAME", help="whom to log in as")
-    group.add_argument("--ssh-identity", metavar="FILE", help="the key to log in with")
+    group.add_argument("--ssh-identity", "-i", "--identity_file", metavar="FILE", help="the key to log in with")
     group.add_argument("--ssh-args", default="", metavar="ARGS", help="more arguments of ssh, as a shell reads them")
     group.add_argument("--directory", metavar="DIR", help="where the processes run (default: this folder)")
     group.add_argument(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import stat
 from collections.abc import Iterator
 
-from . import affinity
 from .addresses import is_loopback
 from .arguments import Arguments
 from .command import worker_command
@@ -19,7 +17,8 @@ from .job import job_size
 from .loopback import loopback
 from .network_checks import check_network, check_port
 from .output import Printer
-from .roles import read_place
+from .placement_checks import check_placement
+from .roles import read_place, server_cores
 
 _SHORTEST_TOKEN = 16
 
@@ -49,7 +48,7 @@ def _check_job(arguments: Arguments, environment: Environment) -> Iterator[Findi
     except LaunchError as error:
         yield fail("counts", str(error))
         return
-    yield from _check_workers(size.workers, arguments, environment)
+    yield from _check_workers(size.workers, size.servers, arguments, environment)
     yield from check_installation(
         environment, workers=True, services=not size.alone, alone=size.alone, local=size.servers == 0
     )
@@ -70,7 +69,9 @@ def _check_role(role: str, arguments: Arguments, environment: Environment) -> It
     # One host without servers: the launcher starts the coordinator by which its workers meet.
     together = workers > 1 and not place.distributed
     if role == "worker":
-        yield from _check_workers(workers, arguments, environment)
+        yield from _check_workers(workers, int(arguments.colocate), arguments, environment)
+    elif role == "server":
+        yield from _check_server_cores(environment)
     yield from check_installation(
         environment,
         workers=role == "worker",
@@ -83,16 +84,16 @@ def _check_role(role: str, arguments: Arguments, environment: Environment) -> It
         yield _check_token(environment, place.root[0])
 
 
-def _check_workers(workers: int, arguments: Arguments, environment: Environment) -> Iterator[Finding]:
+def _check_server_cores(environment: Environment) -> Iterator[Finding]:
     try:
-        plan = affinity.assign(environment, workers)
+        server_cores(environment)
     except LaunchError as error:
         yield fail("cores", str(error))
-        return
-    usable = len(os.sched_getaffinity(0))
-    pinned = "pinned" if plan.pinned else "not pinned"
-    many = f": more than one worker per core ({workers}), they will share" if workers > usable else ""
-    yield (note if many else ok)("cores", f"{usable} usable, workers are {pinned}{many}")
+
+
+def _check_workers(workers: int, servers: int, arguments: Arguments, environment: Environment) -> Iterator[Finding]:
+    """`servers`: beside them, on this host."""
+    yield from check_placement(environment, workers, servers)
     if arguments.command:
         try:
             command = worker_command(arguments.command, environment)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Callable
 
 from .addresses import is_loopback
-from .affinity import servers_by_hand
 from .arguments import Arguments, parse_arguments
 from .child import ChildSpec
 from .command import worker_command
@@ -23,8 +22,8 @@ from .job_folder import JobFolder
 from .loopback import require_loopback
 from .output import OutputFiles, Printer
 from .process_tree import end_with
-from .remote.slurm_allocation import Allocation, without_srun
-from .roles import plan_workers, read_place, service_command
+from .remote.slurm_allocation import Allocation, within_step, without_srun
+from .roles import plan_workers, read_place, server_cores, service_command
 from .standard_streams import open_the_closed
 from .supervisor import Supervisor
 from .ways import ROLE_VARIABLES, Way, looks_around, way_of
@@ -70,8 +69,10 @@ def _launch(arguments: Arguments, environment: Environment, printer: Printer) ->
         return run_hosts(arguments, environment, printer, guarded, found if isinstance(found, Allocation) else None)
     if isinstance(found, Surroundings):
         return _run_task(found, arguments, environment, printer)
-    if looks_around(arguments, environment) and (text := without_srun(environment.variables())) is not None:
-        printer.say(text)
+    if looks_around(arguments, environment):
+        text = without_srun(environment.variables()) or within_step(environment.variables())
+        if text is not None:
+            printer.say(text)
     role = environment.role()
     if role is None:
         _refuse_half_a_role(arguments, environment)
@@ -81,6 +82,8 @@ def _launch(arguments: Arguments, environment: Environment, printer: Printer) ->
         return run_checks(arguments, environment, printer)
     if role is None:
         return _run_job(arguments, environment, printer)
+    if way is Way.STARTED:
+        return _become(worker_command(arguments.command, environment), "worker", environment, arguments, printer)
     return _run_role(role, arguments, environment, printer)
 
 
@@ -88,7 +91,8 @@ def _run_task(surroundings: Surroundings, arguments: Arguments, environment: Env
     """One worker, as a task of srun, mpirun or torchrun: the others are those that it has started with us."""
     if arguments.servers is not None:
         environment = Environment({**environment.variables(), "DMLC_NUM_SERVER": str(arguments.servers)})
-    command = worker_command(arguments.command, environment)
+    with surroundings.named():
+        command = worker_command(arguments.command, environment)
     if arguments.dry_run:
         line = shell_line(command, environment.variables(), os.environ)
         printer.result(f"[worker {surroundings.rank} of {surroundings.size}, a task of {surroundings.launcher}] {line}")
@@ -97,9 +101,10 @@ def _run_task(surroundings: Surroundings, arguments: Arguments, environment: Env
 
     def supervise(lifeline: int) -> int:
         files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
-        return run_task(
-            surroundings, command, environment, printer, files, arguments.kill_after, lifeline, arguments.verbose
-        )
+        with surroundings.named():
+            return run_task(
+                surroundings, command, environment, printer, files, arguments.kill_after, lifeline, arguments.verbose
+            )
 
     return guarded(supervise, arguments.kill_after, printer)
 
@@ -156,10 +161,19 @@ def _run_role(role: str, arguments: Arguments, environment: Environment, printer
     command = service_command(environment)
     cpus = None
     if role == "server":
-        named = environment.text("BYTEPS_SERVER_CPU_CORES") or ""
-        if ":" in named:
-            raise LaunchError(f"BYTEPS_SERVER_CPU_CORES={named}: expected one list: DMLC_ROLE=server is one server")
-        (cpus,) = servers_by_hand(environment, 1, here=True)
+        cpus = server_cores(environment)
+    return _become(command, role, environment, arguments, printer, cpus)
+
+
+def _become(
+    command: list[str],
+    role: str,
+    environment: Environment,
+    arguments: Arguments,
+    printer: Printer,
+    cpus: frozenset[int] | None = None,
+) -> int:
+    """Runs the command in place of this process, on these cores; it returns in a dry run alone."""
     if arguments.dry_run:
         printer.result(f"[{role}] {shell_line(command, environment.variables(), os.environ, cpus)}")
         return 0

@@ -79,6 +79,14 @@ def parent(pid: int) -> int | None:
         return None
 
 
+def is_ancestor(pid: int) -> bool:
+    """Whether this process descends from `pid`, as far as the processes above it can be seen."""
+    above: int | None = os.getppid()
+    while above is not None and above not in (0, pid):
+        above = parent(above)
+    return above == pid
+
+
 def _parents() -> dict[int, int]:
     """Parent of each process that is alive; zombies are left out."""
     parents = {}

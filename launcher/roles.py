@@ -10,7 +10,8 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from .affinity import assign
+from . import process_tree
+from .affinity import Cpus, assign, servers_by_hand
 from .child import ChildSpec, Role
 from .command import in_debugger, worker_command
 from .environment import Environment
@@ -61,6 +62,22 @@ def read_place(environment: Environment, role: str) -> Place:
     return Place(role, hosts, host, True, servers, (uri, port))
 
 
+def is_started(environment: Environment) -> bool:
+    """Whether this process runs within a worker that another bpslaunch has started. LaunchError if the variables say
+    so, but that bpslaunch is not above this process."""
+    launcher = environment.integer("BYTEPS_LAUNCHER_PID", minimum=0)
+    local_rank = environment.text("BYTEPS_LOCAL_RANK")
+    if not launcher or local_rank is None:
+        return False
+    if not process_tree.is_ancestor(launcher):
+        raise LaunchError(
+            f"BYTEPS_LOCAL_RANK={local_rank} is of a worker of another bpslaunch (BYTEPS_LAUNCHER_PID={launcher}), "
+            "which is not above this process: within that worker, as in its container, run the command without "
+            "bpslaunch; elsewhere unset both variables"
+        )
+    return True
+
+
 def plan_workers(
     place: Place, command: Sequence[str], environment: Environment, colocate: bool = False
 ) -> list[ChildSpec]:
@@ -99,3 +116,12 @@ def plan_workers(
 def service_command(environment: Environment) -> list[str]:
     """The program that plays the roles `scheduler` and `server`. It reads the variables itself."""
     return in_debugger([server_binary(environment)], environment)
+
+
+def server_cores(environment: Environment) -> Cpus:
+    """Where the role `server` runs; None: anywhere."""
+    named = environment.text("BYTEPS_SERVER_CPU_CORES") or ""
+    if ":" in named:
+        raise LaunchError(f"BYTEPS_SERVER_CPU_CORES={named}: expected one list: DMLC_ROLE=server is one server")
+    (cpus,) = servers_by_hand(environment, 1, here=True)
+    return cpus

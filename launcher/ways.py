@@ -14,6 +14,7 @@ from .environments import detect
 from .environments.place import Surroundings
 from .failure import LaunchError
 from .remote.slurm_allocation import Allocation, allocation
+from .roles import is_started
 
 # They say that a single role was meant when DMLC_ROLE is missing.
 ROLE_VARIABLES = ("DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_WORKER_ID", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT")
@@ -23,6 +24,7 @@ class Way(enum.Enum):
     """Its value is what it is called in an error."""
 
     WORKERS = "DMLC_ROLE=worker"
+    STARTED = "a worker that another bpslaunch has started"
     SERVICE = "DMLC_ROLE=scheduler or server, where bpslaunch becomes byteps_server"
     HOSTS = "several hosts (--hosts, --hostfile)"
     ALLOCATION = "an allocation of Slurm"
@@ -31,6 +33,7 @@ class Way(enum.Enum):
 
 
 _ALL = frozenset(Way)
+_SUPERVISED = _ALL - {Way.SERVICE, Way.STARTED}
 _SPREAD = frozenset({Way.HOSTS, Way.ALLOCATION})
 _SSH = frozenset({Way.HOSTS})
 
@@ -43,9 +46,9 @@ _WAYS = {
     "--colocate": frozenset({Way.WORKERS}) | _SPREAD,
     "--server-tasks": frozenset({Way.ALLOCATION}),
     "--interface": _ALL - {Way.JOB},
-    "--output-dir": _ALL - {Way.SERVICE},
-    "--kill-after": _ALL - {Way.SERVICE},
-    "--timestamps": _ALL - {Way.SERVICE},
+    "--output-dir": _SUPERVISED,
+    "--kill-after": _SUPERVISED,
+    "--timestamps": _SUPERVISED,
     "--host-names": _SPREAD,
     "--check=network": _SPREAD,
     "--directory": _SPREAD,
@@ -88,7 +91,9 @@ def _way_of(arguments: Arguments, environment: Environment) -> tuple[Way, Found]
         return Way.HOSTS, None
     role = environment.role()
     if role is not None:
-        return (Way.WORKERS if role == "worker" else Way.SERVICE), None
+        if role != "worker":
+            return Way.SERVICE, None
+        return (Way.STARTED if is_started(environment) else Way.WORKERS), None
     if not looks_around(arguments, environment):
         return Way.JOB, None
     allocated = allocation(environment.variables())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import socket
 import threading
 import time
 import uuid
@@ -17,6 +18,7 @@ Answer = Callable[["list[dict[str, Any]]"], "list[dict[str, Any]]"]
 _POLL_SECONDS = 0.05
 _FAREWELL_SECONDS = 5.0  # for the others to take their answer, when rank 0 leaves
 _STORE_SECONDS = 2.0  # for a store to answer then
+_NAMED_NODES = 16  # at most, in an error
 
 
 class Exchange(Protocol):
@@ -48,6 +50,23 @@ def encode(value: dict[str, Any]) -> str:
 def decode(text: str | bytes) -> dict[str, Any]:
     """What was encoded."""
     return json.loads(base64.urlsafe_b64decode(text))
+
+
+class NoExchange:
+    """That of a process without others."""
+
+    can_abort = False
+
+    def meet(self, own: dict[str, Any], answer: Answer, _deadline: float) -> dict[str, Any]:
+        """See Exchange."""
+        return answer([own])[0]
+
+    def close(self) -> None:
+        """See Exchange."""
+
+    def abort(self, _code: int) -> None:
+        """See Exchange."""
+        raise NotImplementedError
 
 
 class Fenced(Protocol):
@@ -93,7 +112,7 @@ class FencedExchange:
             except LaunchError as error:
                 # The others wait at the fence: they must hear of it.
                 failure = error
-                answers = [{"failed": str(error)}] * store.size
+                answers = [failed(error)] * store.size
             for rank, each in enumerate(answers):
                 store.put(f"byteps-answer-{rank}", encode(each))
         store.fence(deadline)
@@ -142,9 +161,18 @@ class LastingExchange:
 
     can_abort = False
 
-    def __init__(self, store: Lasting, where: str = "") -> None:
-        """`where`: they meet, for who has waited in vain: each may see another place."""
+    def __init__(self, store: Lasting, where: str = "", node: str = "", nodes: Callable[[], list[str]] = list) -> None:
+        """All but the store is for an error: for who has waited in vain.
+
+        Args:
+            store: by which they meet
+            where: they meet; each may see another place
+            node: what the launcher calls this host
+            nodes: all hosts of the job, as far as the launcher tells them
+        """
         self._store = store
+        self._node = node
+        self._nodes = nodes
         self._where = f"; they meet in {where}" if where else ""
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -156,7 +184,7 @@ class LastingExchange:
         rank = self._store.rank
         self._store.open(deadline)
         try:
-            self._store.set(f"ask-{rank}", encode({"mark": mark, "own": own}))
+            self._store.set(f"ask-{rank}", encode({"mark": mark, "own": own, "node": self._node}))
             return self._answer_all(mark, answer, deadline) if rank == 0 else self._take(mark, deadline)
         except BaseException:
             with contextlib.suppress(Exception):  # The store may be what has failed.
@@ -207,7 +235,7 @@ class LastingExchange:
             answers = answer([asked[rank]["own"] for rank in range(self._store.size)])
         except Exception as error:
             # The others wait for an answer: they must hear of it.
-            self._answer(own_mark, asked, [{"failed": str(error)}] * self._store.size)
+            self._answer(own_mark, asked, [failed(error)] * self._store.size)
             self._serve(own_mark, asked, time.monotonic() + _FAREWELL_SECONDS)
             raise
         self._answer(own_mark, asked, answers)
@@ -224,9 +252,20 @@ class LastingExchange:
                     asked[rank] = decode(text)
             missing = ", ".join(str(rank) for rank in ranks if rank not in asked)
             if missing and time.monotonic() > deadline:
-                raise LaunchError(f"missing are ranks {missing}: they have not come to bps.init(){self._where}")
+                raise LaunchError(
+                    f"missing are ranks {missing}: they have not come to bps.init(){self._silent(asked)}{self._where}"
+                )
             if missing:
                 time.sleep(_POLL_SECONDS)
+
+    def _silent(self, asked: dict[int, dict[str, Any]]) -> str:
+        """The nodes from which no rank has come, for people; empty: there is none, or they are not known."""
+        come = {each.get("node") for each in asked.values()}
+        nodes = [node for node in self._nodes() if node not in come]
+        if not nodes:
+            return ""
+        more = f" and {len(nodes) - _NAMED_NODES} more" if len(nodes) > _NAMED_NODES else ""
+        return f"; none has come from {', '.join(nodes[:_NAMED_NODES])}{more}"
 
     def _answer(self, own_mark: str, asked: dict[int, dict[str, Any]], answers: list[dict[str, Any]]) -> None:
         for rank, each in asked.items():
@@ -263,8 +302,13 @@ class LastingExchange:
         return not waiting
 
 
+def failed(error: Exception) -> dict[str, str]:
+    """The answer of a rank 0 that cannot give one."""
+    return {"failed": str(error), "host": socket.gethostname()}
+
+
 def checked(answer: dict[str, Any]) -> dict[str, Any]:
     """The answer; LaunchError if rank 0 could not give one."""
     if "failed" in answer:
-        raise LaunchError(f"rank 0 has failed: {answer['failed']}")
+        raise LaunchError(f"rank 0 (host {answer['host']}) has failed: {answer['failed']}")
     return answer

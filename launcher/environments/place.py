@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping
 
 from ..failure import LaunchError
 from ..host_identity import this_host as this_host
@@ -19,6 +21,15 @@ class Surroundings:
     size: int
     host: str  # processes with the same text are on one host
     exchange: Exchange
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """A LaunchError within says which rank has it, and on which host: the output of a launcher is that of all."""
+        try:
+            yield
+        except LaunchError as error:
+            text = f"rank {self.rank} of {self.size} (host {socket.gethostname()}): {error}"
+            raise LaunchError(text, error.exit_code) from None
 
 
 def number(variables: Mapping[str, str], name: str, launcher: str) -> int:

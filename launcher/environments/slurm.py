@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping
 
+from ..failure import LaunchError
 from . import shared_folder
 from .exchange import LastingExchange
 from .place import Surroundings, number, this_host
@@ -20,7 +21,19 @@ def detect(variables: Mapping[str, str]) -> Surroundings | None:
     known = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in variables else "SLURM_NTASKS"
     size = number(variables, known, _NAME)
     folder = shared_folder.SharedFolder(rendezvous_folder(variables), rank, size)
-    return Surroundings(_NAME, rank, size, this_host(), LastingExchange(folder))
+    node = variables.get("SLURMD_NODENAME", "")
+    exchange = LastingExchange(folder, node=node, nodes=lambda: _nodes(variables))
+    return Surroundings(_NAME, rank, size, this_host(), exchange)
+
+
+def _nodes(variables: Mapping[str, str]) -> list[str]:
+    """The nodes of this step; empty: not known."""
+    from ..remote.slurm_allocation import expand_nodes  # here: only an error needs it
+
+    try:
+        return expand_nodes(variables.get("SLURM_STEP_NODELIST", ""))
+    except LaunchError:
+        return []
 
 
 def rendezvous_folder(variables: Mapping[str, str]) -> pathlib.Path:

@@ -72,7 +72,8 @@ class TaskSupervisor(Supervisor):
 def _worker(rank: int, command: Sequence[str], environment: Environment, placed: dict[str, str]) -> ChildSpec:
     """The process to start; `placed`: what has come of the meeting."""
     local_rank, workers = int(placed["BYTEPS_LOCAL_RANK"]), int(placed["BYTEPS_LOCAL_SIZE"])
-    variables = {**environment.variables(), **placed}
+    # Above the servers beside us, too, and above a bpslaunch that the command may contain.
+    variables = {**environment.variables(), **placed, "BYTEPS_LAUNCHER_PID": str(os.getpid())}
     variables.setdefault("PYTHONUNBUFFERED", "1")
     plan = of_task(environment, local_rank, workers)
     cpus, io = plan.workers[local_rank], plan.io[local_rank]

@@ -373,11 +373,13 @@ class Agent:
         from ..finding import Level
         from ..installation_checks import check_installation, locked_memory
         from ..network_checks import check_port
+        from ..placement_checks import check_placement
         from .probe import ProbeSink, own_interface
 
         environment = self._environment(request["variables"])
-        workers, services = request["workers"], request["services"]
-        findings = self._aside(lambda: list(check_installation(environment, workers, services, alone=False)))
+        workers, servers, services = request["workers"], request.get("servers", 0), request["services"]
+        findings = self._aside(lambda: list(check_installation(environment, workers > 0, services, alone=False)))
+        findings += check_placement(environment, workers, servers)
         found = [(each.level.value, each.subject, each.text) for each in findings]
         if request["workers"] and request["command"]:
             try:

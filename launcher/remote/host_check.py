@@ -148,7 +148,8 @@ class HostCheck:
             link.send(
                 do="check",
                 variables=self._variables,
-                workers=link.part.workers > 0,
+                workers=link.part.workers,
+                servers=len(link.part.servers),
                 services=home or bool(link.part.servers),
                 command=list(self._words),
                 address=self._address(link),

@@ -119,6 +119,11 @@ def lay_out(
         places += worker_hosts[:used]
     if not places and used > 1:
         raise LaunchError(f"--servers 0: {used} worker hosts need at least one server")
+    if colocate and not server_hosts and len(places) < used:
+        raise LaunchError(
+            f"{len(places)} servers (--servers, DMLC_NUM_SERVER) contradict --colocate, which asks for one on each of "
+            f"{used} worker hosts: leave one of them out"
+        )
     if not places and forced:
         raise LaunchError("--servers 0 contradicts BYTEPS_FORCE_DISTRIBUTED=1: ask for a server or unset the variable")
 

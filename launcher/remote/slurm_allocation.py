@@ -115,6 +115,18 @@ def without_srun(variables: Mapping[str, str]) -> str | None:
     )
 
 
+def within_step(variables: Mapping[str, str]) -> str | None:
+    """What to say in a step of one task, as the shell of `srun -n1 --pty bash`, in an allocation of several nodes;
+    None if this is none. A step does not look at the rest of the allocation."""
+    nodes = variables.get("SLURM_JOB_NUM_NODES", "1")
+    if not _is_task(variables.get("SLURM_STEP_ID", "")) or variables.get("SLURM_STEP_NUM_TASKS") != "1" or nodes == "1":
+        return None
+    return (
+        f"a step of one task in an allocation of {nodes} nodes: only this host takes part; run bpslaunch outside of "
+        "srun, or name the workers of this host by --workers N"
+    )
+
+
 def _is_task(step: str) -> bool:
     return step != "" and not (step.isdecimal() and int(step) >= _FIRST_WITHOUT_TASKS)
 

@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from launching import BPSLAUNCH, OWN_NETWORK, Launch, Spawn, Worker, free_port, need_own_network
+from launching import BPSLAUNCH, OWN_NETWORK, Launch, Spawn, Worker, free_port, need_own_network, needs_package
 
 LINK_UP = "ip link set lo up"
 WITHOUT_IPV4 = f"{LINK_UP} && ip addr del 127.0.0.1/8 dev lo"
@@ -187,3 +187,21 @@ def test_an_interface_that_is_down(spawn: Spawn) -> None:
     launch = spawn(*OWN_NETWORK, "sh", "-ec", f'{make}; {wait}; exec "$@"', "sh", *program)
     assert launch.wait() == 0, launch.stderr
     assert launch.stdout == "['10.55.2.1/24'] ['10.55.0.1/24'] []\n", launch.stdout
+
+
+RUNS = """\
+import os, byteps
+assert byteps.run(os.getcwd, hosts="localhost:2") == [os.getcwd()] * 2
+print("ran")
+"""
+
+
+@needs_package
+@pytest.mark.parametrize("own", ["fd00:1::1", "10.1.0.1"], ids=["ipv6", "ipv4"])
+def test_a_function_as_a_job_over_hosts(spawn: Spawn, tmp_path: pathlib.Path, own: str) -> None:
+    """Its workers come to their caller by the protocol that its host has beside loopback."""
+    names = f"127.0.0.1 localhost\n{own} {socket.gethostname()}\n"
+    host = Host(spawn, tmp_path, f"{LINK_UP} && ip addr add {own} dev lo", names)
+    job = host.run(sys.executable, "-c", RUNS, variables={})
+    assert job.wait(SOON) == 0, job.stderr
+    assert job.stdout == "ran\n"

@@ -200,6 +200,45 @@ def test_wrong_numbers_of_a_job(check: Check) -> None:
     assert "contradicts BYTEPS_FORCE_DISTRIBUTED=1" in finding(launch, "counts")
 
 
+NO_CORES = "not usable here: cores [9999]"
+NO_GPUS = "CUDA_VISIBLE_DEVICES=0 has 1 GPUs for 2 workers"
+
+
+@pytest.mark.parametrize(
+    "words, variables, said",
+    [
+        (["--servers", "1"], {"BYTEPS_SERVER_CPU_CORES": "9999"}, f"BYTEPS_SERVER_CPU_CORES=9999: {NO_CORES}"),
+        ([], {"BYTEPS_VISIBLE_CPU_CORES": "0:9999"}, f"BYTEPS_VISIBLE_CPU_CORES=0:9999: {NO_CORES}"),
+        ([], {"BYTEPS_IO_CPU_CORES": "9999"}, f"BYTEPS_IO_CPU_CORES=9999: {NO_CORES}"),
+        ([], {"BYTEPS_SET_CUDA_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "0"}, NO_GPUS),
+    ],
+)
+@pytest.mark.parametrize("hosts", [["--hosts", "localhost:2"], ["--workers", "2"]], ids=["hosts", "here"])
+def test_cores_and_gpus_that_the_job_would_not_have(
+    check: Check, start: Start, hosts: list[str], words: list[str], variables: dict[str, str], said: str
+) -> None:
+    """What the job says, the check says before it."""
+    job = start(*hosts, *words, "--", "true", variables=variables)
+    assert job.wait() == 2 and said in job.stderr, job.stderr
+    launch = check(*hosts, *words, "--", "true", **variables)
+    assert launch.process.returncode == 1
+    failures = [line for line in launch.stdout.splitlines() if line.startswith("FAIL")]
+    assert sum(said in line for line in failures) == 1, launch.stdout
+
+
+@pytest.mark.parametrize(
+    "words, variables, said",
+    [
+        (["--colocate"], role("worker", BYTEPS_SERVER_CPU_CORES="9999"), NO_CORES),
+        ([], role("server", BYTEPS_SERVER_CPU_CORES="9999"), NO_CORES),
+        ([], role("server", BYTEPS_SERVER_CPU_CORES="0:0"), "expected one list: DMLC_ROLE=server is one server"),
+    ],
+)
+def test_cores_that_a_role_would_not_have(check: Check, words: list[str], variables: dict[str, str], said: str) -> None:
+    launch = check(*words, **variables)
+    assert launch.process.returncode == 1 and said in finding(launch, "cores"), launch.stdout
+
+
 def test_no_such_command(check: Check) -> None:
     launch = check("--workers", "2", "--", "no-such-program-here")
     assert launch.process.returncode == 1

@@ -88,6 +88,18 @@ def test_servers_on_worker_hosts_too(start: Start) -> None:
     assert alone.wait() != 0 and "one worker host needs no server" in alone.stderr
 
 
+def test_fewer_servers_than_hosts_with_one_on_each(start: Start) -> None:
+    words = ["--dry-run", "--hosts", "a,b", "--colocate"]
+    few = start(*words, "--servers", "1", "--", "true")
+    assert few.wait() == 2 and few.stdout == ""
+    assert "1 servers (--servers, DMLC_NUM_SERVER) contradict --colocate" in few.stderr, few.stderr
+    for servers in ("2", "3"):
+        enough = start(*words, "--servers", servers, "--", "true")
+        assert enough.wait() == 0 and f"DMLC_NUM_SERVER={servers}" in enough.stdout, enough.stderr
+    dedicated = start(*words, "--server-hosts", "c,d", "--servers", "1", "--", "true")
+    assert dedicated.wait() == 0 and "DMLC_NUM_SERVER=3" in dedicated.stdout, dedicated.stderr
+
+
 def test_a_variable_for_every_process(start: Start, worker: Worker) -> None:
     show = "import os; print(os.environ['A'], os.environ['B'], os.environ['HOME_OF'])"
     words = ["--workers", "2", "--env", "A=1=2", "--env", "B:3", "--env", "HOME_OF"]

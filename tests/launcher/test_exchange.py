@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from launching import wait_until
 
+from launcher.environments import slurm
 from launcher.environments.addresses import meeting_address
 from launcher.environments.exchange import LastingExchange, encode
 from launcher.environments.shared_folder import SharedFolder
@@ -78,7 +79,7 @@ def test_all_hear_that_rank_0_has_failed(tmp_path: pathlib.Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert failures == ["no server binary", *["rank 0 has failed: no server binary"] * 2]
+    assert failures == ["no server binary", *[f"rank 0 (host {socket.gethostname()}) has failed: no server binary"] * 2]
     assert not folder.exists()
 
 
@@ -97,8 +98,32 @@ def test_who_has_come_hears_who_is_missing(tmp_path: pathlib.Path) -> None:
     with pytest.raises(LaunchError, match="missing are ranks 1:"):
         LastingExchange(SharedFolder(folder, 0, 3)).meet({}, lambda given: given, time.monotonic() + 0.5)
     thread.join()
-    assert heard == ["rank 0 has failed: missing are ranks 1: they have not come to bps.init()"]
+    why = "missing are ranks 1: they have not come to bps.init()"
+    assert heard == [f"rank 0 (host {socket.gethostname()}) has failed: {why}"]
     assert not folder.exists()
+
+
+def test_nodes_of_slurm_from_which_nobody_has_come(tmp_path: pathlib.Path) -> None:
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3"}
+    step.update(SLURM_STEP_NODELIST="n[1-20]", BYTEPS_RENDEZVOUS_DIR=str(tmp_path))
+
+    def come(rank: int, node: str, seconds: float, nodes: str = "n[1-20]") -> str:
+        own = {**step, "SLURM_PROCID": str(rank), "SLURMD_NODENAME": node, "SLURM_STEP_NODELIST": nodes}
+        found = slurm.detect(own)
+        assert found is not None
+        with pytest.raises(LaunchError) as failure:
+            found.exchange.meet({}, lambda given: given, time.monotonic() + seconds)
+        return str(failure.value)
+
+    thread = threading.Thread(target=come, args=(2, "n4", 60))
+    thread.start()
+    wait_until((tmp_path / "slurm-7-0-0" / "ask-2").exists, lambda: "rank 2 has not asked")
+    text = come(0, "n1", 0.5)
+    thread.join()
+    silent = ", ".join(f"n{number}" for number in (2, 3, *range(5, 19)))
+    assert text == f"missing are ranks 1: they have not come to bps.init(); none has come from {silent} and 2 more"
+    text = come(0, "n1", 0.1, "n[1-")
+    assert text == "missing are ranks 1, 2: they have not come to bps.init()"
 
 
 def test_what_was_exchanged_goes_when_all_have_it(tmp_path: pathlib.Path) -> None:

@@ -254,6 +254,17 @@ def test_an_allocation_whose_programs_are_not_here(spawn: Spawn, real: dict[str,
     assert asked.wait() == 0 and "rank 1 of 2" in asked.stdout and asked.stderr == "", asked.stderr
 
 
+def test_a_shell_of_a_step_of_an_allocation(salloc: Callable[..., Launch]) -> None:
+    """It cannot use the other nodes, and says so; not where this host was asked for."""
+    command = shlex.join([*BPSLAUNCH, "--", *TRAINER, "1", "10"])
+    here = shlex.join([*BPSLAUNCH, "--workers", "1", "--", *TRAINER, "1", "10"])
+    job = salloc("-N2", "--ntasks-per-node=2", "srun", "-N1", "-n1", "sh", "-c", f"{command} && {here}")
+    assert job.wait() == 0, job.stderr
+    assert job.stdout.count("rank 0 of 1") == 2, job.stdout
+    said = "bpslaunch: a step of one task in an allocation of 2 nodes: only this host takes part; run bpslaunch outside"
+    assert job.stderr.count(said) == 1, job.stderr
+
+
 def test_half_of_an_allocation_is_missing(salloc: Callable[..., Launch], slurm: SlurmCluster) -> None:
     """A node has died since: nothing trains."""
     wait = "import sys; print('allocated', flush=True); sys.stdin.readline()"

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from typing import Any
 
 import byteps
+from byteps.launcher.addresses import host_port
 from byteps.runner import _GREETING_SECONDS, ADDRESSES, LOOPBACK, SECRET, _give_up_reading_after, _pickled
 
 _REACH_SECONDS = 5.0  # for one address of several, of which some lead nowhere
@@ -62,7 +63,7 @@ def _connect() -> Connection:
         try:
             return _client((host, int(port)), os.environ[SECRET].encode())
         except (OSError, EOFError, ProcessError) as error:  # no answer, or that of another program
-            errors.append(f"{host}:{port}: {error or type(error).__name__}")
+            errors.append(f"{host_port(host, int(port))}: {error or type(error).__name__}")
     sys.exit(f"byteps.run: the process that called it cannot be reached: {'; '.join(errors)}")
 
 

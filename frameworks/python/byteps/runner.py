@@ -41,6 +41,7 @@ LOOPBACK = "127.0.0.1"
 _OWN_MESSAGE = "bpslaunch: "
 _KEPT_LINES = 40
 _GREETING_SECONDS = 30  # for a worker to prove that it has the secret
+_BACKLOG = 1024
 _LAST_SECONDS = 10.0  # when the job is over: to unpickle what has arrived
 
 
@@ -156,10 +157,10 @@ class _Desk:
     def __init__(self, task: bytes, remote: bool) -> None:
         self._task = task
         self._secret = secrets.token_hex(32)
-        self._listener = socket.create_server(("" if remote else LOOPBACK, 0), backlog=1024)
+        self._listener = _listen_everywhere() if remote else socket.create_server((LOOPBACK, 0), backlog=_BACKLOG)
         self._listener.setblocking(True)  # whatever socket.setdefaulttimeout() says
         port = self._listener.getsockname()[1]
-        names = [*_own_addresses(), socket.gethostname()] if remote else [LOOPBACK]
+        names = _own_names() if remote else [LOOPBACK]
         self.variables = {ADDRESSES: ",".join(f"{name}:{port}" for name in names), SECRET: self._secret}
         self._lock = threading.Lock()
         self._results: dict[tuple[int, int], Any] = {}  # by host and local rank
@@ -301,7 +302,18 @@ def _unpickled(data: bytes) -> BaseException | None:
     return cause if isinstance(cause, BaseException) else None
 
 
-def _own_addresses() -> list[str]:
-    from byteps.launcher.environments.addresses import own_networks
+def _listen_everywhere() -> socket.socket:
+    """At all addresses of this host, those of IPv6 included."""
+    with contextlib.suppress(OSError):  # A kernel that knows IPv6, and a host that must not use it.
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+    return socket.create_server(("", 0), backlog=_BACKLOG)
 
-    return [network.partition("/")[0] for network in own_networks()]
+
+def _own_names() -> list[str]:
+    """By which a worker may reach this host. Addresses of IPv6 come last: where IPv4 works they are not tried."""
+    from byteps.launcher.environments.addresses import own_networks
+    from byteps.launcher.network_interface import ipv6_addresses
+
+    addresses = [network.partition("/")[0] for network in own_networks()]
+    return [*addresses, socket.gethostname(), *ipv6_addresses()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import os
 import sys
 import time
@@ -57,15 +58,21 @@ def join(timeout: float | None) -> Any:
         return None
     from byteps.launcher.environment import Environment
     from byteps.launcher.environments import detect
+    from byteps.launcher.environments.exchange import NoExchange
     from byteps.launcher.environments.meeting import meet
     from byteps.launcher.failure import LaunchError
 
     try:
         found = detect(variables)
-        if found is None or found.size == 1:
+        if found is None:
             return None
+        if found.size == 1:
+            if not _asks_for_servers(Environment(variables)):
+                return None
+            found = dataclasses.replace(found, exchange=NoExchange())
         seconds = timeout or Environment(variables).seconds("BYTEPS_START_TIMEOUT") or _DEFAULT_SECONDS
-        own, meeting = meet(found, variables, time.monotonic() + seconds)
+        with found.named():
+            own, meeting = meet(found, variables, time.monotonic() + seconds)
     except LaunchError as error:
         raise FailedPreconditionError(
             f"{error} (BYTEPS_DETECT_LAUNCHER=0: be alone)", StatusCode.FAILED_PRECONDITION
@@ -78,6 +85,11 @@ def _is_marked(variables: Mapping[str, str]) -> bool:
     if any(name in _MARKS or name == _SIZE or name.endswith(_SIZES) for name, value in variables.items() if value):
         return True
     return "torch" in sys.modules and all(variables.get(name) for name in _MARKS_OF_TORCH)
+
+
+def _asks_for_servers(environment: Any) -> bool:
+    """Whether a process without others shall have servers beside it, as several have. `environment`: the launcher's."""
+    return bool(environment.integer("DMLC_NUM_SERVER", minimum=0)) or environment.flag("BYTEPS_FORCE_DISTRIBUTED")
 
 
 def stay(meeting: Any, holder: Any) -> None:

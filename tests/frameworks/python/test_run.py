@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 import byteps
 import pytest
-from byteps import runner
+from byteps import run_worker, runner
 from native_push import push_pull_doubles
 
 # The functions of this file are pickled by value, where the workers cannot import it.
@@ -194,6 +195,35 @@ def test_a_silent_stranger_does_not_hold_the_end_up(remote: bool) -> None:
     assert _refuses(port)
     for stranger in strangers:
         stranger.close()
+
+
+@pytest.mark.parametrize("came_from", ["::1", "127.0.0.1"])
+def test_a_worker_comes_by_either_protocol(monkeypatch: pytest.MonkeyPatch, came_from: str) -> None:
+    """As ssh came to its host: nothing else of what the desk names needs to lead there."""
+    if ":" in came_from and not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    with runner._Desk(b"the task", remote=True) as desk:
+        port = desk.variables[runner.ADDRESSES].rpartition(":")[2]
+        monkeypatch.setenv(runner.ADDRESSES, f"no-such-host.invalid:{port}")
+        monkeypatch.setenv(runner.SECRET, desk.variables[runner.SECRET])
+        monkeypatch.setenv("SSH_CONNECTION", f"{came_from} 4711 {came_from} 22")
+        with run_worker._connect() as connection:
+            assert connection.recv_bytes() == b"the task"
+
+
+def test_a_system_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = socket.create_server
+
+    def refuse(address: tuple[str, int], *, family: int = socket.AF_INET, **options: Any) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+        return create(address, family=family, **options)
+
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: True)
+    monkeypatch.setattr(socket, "create_server", refuse)
+    with runner._listen_everywhere() as listener:
+        assert listener.family == socket.AF_INET
+        socket.create_connection((runner.LOOPBACK, listener.getsockname()[1]), timeout=60).close()
 
 
 def test_the_task_is_dropped() -> None:
