@@ -47,7 +47,7 @@ _LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size
 class Phase(enum.Enum):
     """What the supervisor is doing."""
 
-    CONNECTING = "connecting to the hosts"
+    CONNECTING = "connecting to the others"  # hosts, or the other tasks of a launcher
     RUNNING = "running"
     OWN_EXIT = "waiting for the workers' own errors"
     ENDING_WORKERS = "ending the workers"
