@@ -89,7 +89,8 @@ class Printer:
     def write(
         self, name: str, descriptor: int, lines: Iterable[bytes], hurry: Callable[[], bool] = lambda: False
     ) -> None:
-        """Waits while the reader is slow (a pager, a stopped terminal), but not once `hurry` says so: TimeoutError.
+        """Waits while the reader is slow (a pager, a stopped terminal, a slow line), but not once `hurry` says so:
+        TimeoutError, with a part written. It is asked after each 0.1 s, also while the reader takes something.
 
         Raises BrokenPipeError when there is no reader any more, and what else writing may raise.
         """
@@ -134,13 +135,16 @@ def _as_given(line: str) -> bytes:
 
 def _write_all(descriptor: int, data: bytes, hurry: Callable[[], bool]) -> None:
     view = memoryview(data)
+    next_question = time.monotonic() + _PATIENCE_SECONDS
     while view:
         # Writable means that this much can be written without waiting, so a signal is never kept waiting either.
-        if select.select([], [descriptor], [], _PATIENCE_SECONDS)[1]:
+        if select.select([], [descriptor], [], max(0.0, next_question - time.monotonic()))[1]:
             with contextlib.suppress(BlockingIOError):
                 view = view[os.write(descriptor, view[: select.PIPE_BUF]) :]
-        elif hurry():
-            raise TimeoutError(errno.ETIMEDOUT, "its reader does not read")
+        if view and time.monotonic() >= next_question:
+            if hurry():
+                raise TimeoutError(errno.ETIMEDOUT, "its reader is slow")
+            next_question = time.monotonic() + _PATIENCE_SECONDS
 
 
 class OutputFiles:

@@ -42,12 +42,14 @@ from .worker_signals import WorkerSignals
 
 _ONE_SIGNAL_SECONDS = 1.0  # SIGTERMs after the beginning of the end that are no second wish
 _LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size
+_ROUND_SECONDS = 0.1  # of one batch of events: a slow reader of our output makes each of them long
+_LAST_OUTPUT_SECONDS = 1.0  # that our reader may keep us waiting, in all, once the job must end
 
 
 class Phase(enum.Enum):
     """What the supervisor is doing."""
 
-    CONNECTING = "connecting to the hosts"
+    CONNECTING = "connecting to the others"  # hosts, or the other tasks of a launcher
     RUNNING = "running"
     OWN_EXIT = "waiting for the workers' own errors"
     ENDING_WORKERS = "ending the workers"
@@ -90,8 +92,10 @@ class Supervisor:
         self._ending_with_the_first: list[Member] = []  # who had begun to end when the first failure was seen
         self._signals: list[int] = []
         self._for_workers = WorkerSignals()
-        self._mute: set[int] = set()  # our output descriptors without a reader
+        self._mute: set[int] = set()  # our output descriptors without a reader, or with a slow one at the end
+        self._last_output = 0.0  # seconds that writing has taken since the job must end
         self._selector = selectors.DefaultSelector()
+        self._unserved: list[int] = []  # descriptors whose events the last round has left, in their order
 
     def run(self, specs: Sequence[ChildSpec]) -> int:
         """Returns the exit code of the job: 0, or that of the first failure."""
@@ -137,10 +141,20 @@ class Supervisor:
         self._selector.register(read, selectors.EVENT_READ, empty)
 
     def _wait(self) -> None:
-        """Waits for an event or the deadline of the phase, and handles the events that are there."""
+        """Waits for an event or the deadline of the phase, and handles the events that are there, those that take
+        long in several rounds: signals and ends of children do not wait for all of them."""
         timeout = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        for key, _ in self._selector.select(timeout):
+        ready = [key for key, _ in self._selector.select(timeout)]
+        # In the order in which they came, but for those that the last round has left.
+        turns = {descriptor: turn for turn, descriptor in enumerate(self._unserved)}
+        ready.sort(key=lambda key: turns.get(key.fd, len(turns)))
+        self._unserved = []
+        over = time.monotonic() + _ROUND_SECONDS
+        for number, key in enumerate(ready, start=1):
             key.data()
+            if time.monotonic() >= over:
+                self._unserved = [key.fd for key in ready[number:]]
+                break
         while self._signals:
             self._signalled(self._signals.pop(0))
         for number in self._for_workers.take():
@@ -394,17 +408,28 @@ class Supervisor:
             and not self._verbose
         ):
             return  # Servers and coordinator complain of the workers that we have just ended.
+        began = time.monotonic()
         try:
-            self._printer.write(child.label, stream.descriptor, lines, self._in_a_hurry)
+            if self._last_output >= _LAST_OUTPUT_SECONDS:
+                raise TimeoutError
+            self._printer.write(child.label, stream.descriptor, lines, lambda: self._gives_up(began))
         except TimeoutError:
             self._mute.add(stream.descriptor)  # What hurries us is the cause.
+            if stream.descriptor == 1:
+                self._say("the reader of our output is slow: the rest of it is not shown")
         except OSError as error:
             self._mute.add(stream.descriptor)
             code = 128 + signal.SIGPIPE if error.errno == errno.EPIPE else 1
             self._fail(Cause(code, f"our output cannot be written: {error.strerror}: ending the job"))
+        if self._cause is not None:
+            self._last_output += time.monotonic() - began
+
+    def _gives_up(self, began: float) -> bool:
+        """Whether writing that began then has kept us waiting for too long."""
+        return self._in_a_hurry() and self._last_output + time.monotonic() - began >= _LAST_OUTPUT_SECONDS
 
     def _in_a_hurry(self) -> bool:
-        """True when a reader of our output that does not read must not keep us waiting."""
+        """True when the job must end: a slow reader of our output must not keep us waiting for long."""
         if self._signals or self._cause is not None:
             return True
         return bool(select.select([self._lifeline], [], [], 0)[0])

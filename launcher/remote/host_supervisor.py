@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -216,12 +217,12 @@ class HostSupervisor(Supervisor):
         text = child.texts[descriptor]
         lines = text.feed(data, time.monotonic()) if data else text.close()
         self._check_file(child, text)
+        self._beat_if_due()  # One reading may bring many lines, and a slow reader of our output take seconds for them.
         self._write(child, text, lines)
 
     def _wait(self) -> None:
         now = time.monotonic()
-        if now >= self._next_beat:
-            self._beat(now)
+        self._beat_if_due()
         watched = [link for link in self._links if link.alive and link.hello is not None and not link.silent]
         wake = min([self._redial.next_call(self._next_beat), self._next_beat, *(link.silent_at for link in watched)])
         deadline, self._deadline = self._deadline, min(wake, self._deadline or wake)
@@ -233,22 +234,21 @@ class HostSupervisor(Supervisor):
                 self._deadline = deadline
         stopped = time.monotonic() - now > frame.BEAT_SECONDS + frame.STOPPED_SECONDS
         for link in self._links:
-            if stopped:
+            if stopped or (time.monotonic() >= link.silent_at and _is_unread(link)):
                 link.heard = time.monotonic()
             link.check_silence(time.monotonic())
 
-    def _beat(self, now: float) -> None:
+    def _beat_if_due(self) -> None:
+        now = time.monotonic()
+        if now < self._next_beat:
+            return
         self._next_beat = now + frame.BEAT_SECONDS
         for link in self._links:
             if link.alive:
                 link.send(do="beat")
 
     def _in_a_hurry(self) -> bool:
-        now = time.monotonic()
-        if now >= self._next_beat:  # A reader of our output that does not read must not cost us the hosts.
-            self._beat(now)
-            for link in self._links:
-                link.heard = now
+        self._beat_if_due()  # A reader of our output that does not read must not cost us the hosts.
         return super()._in_a_hurry()
 
     def _local(self) -> list[Child]:
@@ -317,3 +317,13 @@ class HostSupervisor(Supervisor):
             for text in child.texts.values():
                 self._write(child, text, text.close())
         super()._report()
+
+
+def _is_unread(link: Link) -> bool:
+    """Whether something has come from an agent that we have not read yet: then the silence is our own."""
+    pipe = link.client.streams[0].pipe
+    if pipe.closed:
+        return False
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(0))
