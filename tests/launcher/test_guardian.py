@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from launching import Start, Worker, wait_until
+from launching import Start, Worker
 
 from launcher import guardian
 from launcher.output import Printer
@@ -44,16 +44,3 @@ def test_a_worker_that_expects_no_warning(start: Start, worker: Worker) -> None:
     job.process.send_signal(signal.SIGUSR2)
     assert job.wait(30) == 128 + signal.SIGUSR2
     assert "was killed by SIGUSR2" in job.stderr, job.stderr
-
-
-def test_all_processes_of_bpslaunch_are_killed_at_once(start: Start) -> None:
-    """What a worker has started has lost its parent, too, and has no session of the library that would end it."""
-    launch = start("--workers", "1", "--", "setsid sleep 1000 & sleep 1000; true")
-    wait_until(
-        lambda: sum(line.startswith("sleep") for line in launch.processes().values()) == 2, lambda: launch.stderr
-    )
-    for pid, line in launch.processes().items():
-        if "launch.py" in line:
-            os.kill(pid, signal.SIGKILL)
-    assert launch.wait() == -signal.SIGKILL
-    launch.wait_gone(15)
