@@ -101,10 +101,9 @@ def _run_task(surroundings: Surroundings, arguments: Arguments, environment: Env
 
     def supervise(lifeline: int) -> int:
         files = None if arguments.output_dir is None else OutputFiles(arguments.output_dir)
-        with surroundings.named():
-            return run_task(
-                surroundings, command, environment, printer, files, arguments.kill_after, lifeline, arguments.verbose
-            )
+        return run_task(
+            surroundings, command, environment, printer, files, arguments.kill_after, lifeline, arguments.verbose
+        )
 
     return guarded(supervise, arguments.kill_after, printer)
 

@@ -33,6 +33,10 @@ class Exchange(Protocol):
             deadline: of time.monotonic()
         """
 
+    def give_up(self) -> None:
+        """From another thread: meet() ends with a LaunchError, if this exchange can; nothing of this process stays in
+        its store then."""
+
     can_abort: bool  # whether the launcher can be told to end the job, until close()
 
     def close(self) -> None:
@@ -60,6 +64,9 @@ class NoExchange:
     def meet(self, own: dict[str, Any], answer: Answer, _deadline: float) -> dict[str, Any]:
         """See Exchange."""
         return answer([own])[0]
+
+    def give_up(self) -> None:
+        """See Exchange."""
 
     def close(self) -> None:
         """See Exchange."""
@@ -120,6 +127,9 @@ class FencedExchange:
             raise failure
         return checked(decode(store.get(f"byteps-answer-{store.rank}", 0)))
 
+    def give_up(self) -> None:
+        """See Exchange. It cannot: the launcher's fence ends with the process, and its store with the job."""
+
     def close(self) -> None:
         """See Exchange."""
         self._store.close()
@@ -175,6 +185,7 @@ class LastingExchange:
         self._nodes = nodes
         self._where = f"; they meet in {where}" if where else ""
         self._over = threading.Event()
+        self._given_up = threading.Event()
         self._thread: threading.Thread | None = None
         self._left = False
 
@@ -191,6 +202,10 @@ class LastingExchange:
                 self._store.remove(f"ask-{rank}")
                 self._leave()
             raise
+
+    def give_up(self) -> None:
+        """See Exchange. Rank 0 tells those that have come."""
+        self._given_up.set()
 
     def close(self) -> None:
         """See Exchange. Waits for a rank that has not taken its answer yet, for a few seconds."""
@@ -224,7 +239,11 @@ class LastingExchange:
                 raise LaunchError(
                     "rank 0 has not answered: it has not come to bps.init(), or not with the same store" + self._where
                 )
-            time.sleep(_POLL_SECONDS)
+            self._pause()
+
+    def _pause(self) -> None:
+        if self._given_up.wait(_POLL_SECONDS):
+            raise LaunchError("told to end while it waited for the others")
 
     # ---- In rank 0 ----
 
@@ -256,7 +275,7 @@ class LastingExchange:
                     f"missing are ranks {missing}: they have not come to bps.init(){self._silent(asked)}{self._where}"
                 )
             if missing:
-                time.sleep(_POLL_SECONDS)
+                self._pause()
 
     def _silent(self, asked: dict[int, dict[str, Any]]) -> str:
         """The nodes from which no rank has come, for people; empty: there is none, or they are not known."""

@@ -47,7 +47,11 @@ class Meeting:
         )
 
     def run(self, deadline: float) -> dict[str, str]:
-        """The variables of this process."""
+        """The variables of this process. A LaunchError names its rank and host."""
+        with self._at.named():
+            return self._meet(deadline)
+
+    def _meet(self, deadline: float) -> dict[str, str]:
         own = {"host": self._at.host, "networks": own_networks(self._environment.text("DMLC_INTERFACE"))}
         answer = self._at.exchange.meet(own, self._answer, deadline)
         place, common = answer["place"], answer["common"]
@@ -58,6 +62,10 @@ class Meeting:
             self._companion = Companion(self._environment)
             self._companion.start(None, answer["servers"], common, place["BYTEPS_LOCAL_SIZE"], self._launcher)
         return {**common, **place}
+
+    def give_up(self) -> None:
+        """From another thread: run() ends with a LaunchError, where the exchange can."""
+        self._at.exchange.give_up()
 
     def close(self) -> None:
         """All processes have come; coordinator and servers stay as long as this process. What the launcher says to

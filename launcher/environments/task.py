@@ -9,7 +9,6 @@ death of the guardian and that of the launcher.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import selectors
 import signal
@@ -71,11 +70,9 @@ class MeetingThread:
         return self._placed
 
     def give_up(self) -> None:
-        """Ends it as a Ctrl-C ends that of a trainer: an exception where it looks into the store again. One that waits
-        inside a library (PMI's, PyTorch's) has nothing in a store that it could take back, and ends with us."""
-        ident = self._thread.ident
-        if ident is not None and self._thread.is_alive():
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))
+        """Ends it, if it is not over. One that waits inside a library (PMI's, PyTorch's) ends with this process."""
+        if self._thread.is_alive():
+            self._meeting.give_up()
             self._thread.join(_GIVE_UP_SECONDS)
 
 
@@ -207,8 +204,9 @@ def run_task(
     meeting = Meeting(surroundings, environment, None)  # The TaskSupervisor watches the launcher.
     seconds = environment.seconds("BYTEPS_START_TIMEOUT") or _START_SECONDS
     supervisor = TaskSupervisor(printer, files, kill_after, lifeline, verbose)
-    return supervisor.run_task(
-        meeting,
-        time.monotonic() + seconds,
-        lambda placed: _worker(surroundings.rank, command, environment, placed),
-    )
+
+    def worker(placed: dict[str, str]) -> ChildSpec:
+        with surroundings.named():
+            return _worker(surroundings.rank, command, environment, placed)
+
+    return supervisor.run_task(meeting, time.monotonic() + seconds, worker)

@@ -71,8 +71,7 @@ def join(timeout: float | None) -> Any:
                 return None
             found = dataclasses.replace(found, exchange=NoExchange())
         seconds = timeout or Environment(variables).seconds("BYTEPS_START_TIMEOUT") or _DEFAULT_SECONDS
-        with found.named():
-            own, meeting = meet(found, variables, time.monotonic() + seconds)
+        own, meeting = meet(found, variables, time.monotonic() + seconds)
     except LaunchError as error:
         raise FailedPreconditionError(
             f"{error} (BYTEPS_DETECT_LAUNCHER=0: be alone)", StatusCode.FAILED_PRECONDITION
