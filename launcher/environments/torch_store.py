@@ -13,7 +13,36 @@ from ..failure import LaunchError
 _LEAST_SECONDS = 1.0  # for the store to answer, however late it is
 
 
-class TorchStore:
+class OpenStore:
+    """See exchange.Lasting. A store that somebody has opened, and keeps."""
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        """`store`: of torch.distributed, with nothing of others in it; None: open() makes it."""
+        self._store = store
+        self.rank = rank
+        self.size = size
+
+    def open(self, deadline: float) -> None:
+        """It is there."""
+
+    def set(self, key: str, value: str) -> None:
+        """Replaces the value of a key."""
+        self._store.set(key, value)
+
+    def get(self, key: str) -> str | None:
+        """The value of a key, or None."""
+        return self._store.get(key).decode() if self._store.check([key]) else None
+
+    def remove(self, key: str) -> None:
+        """Removes a key, if it is there."""
+        self._store.delete_key(key)
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        self._store = None
+
+
+class TorchStore(OpenStore):
     """See exchange.Lasting. Its entries outlive restarts of the workers.
 
     Args:
@@ -22,13 +51,11 @@ class TorchStore:
     """
 
     def __init__(self, launcher: str, host: str, port: int, rank: int, size: int, serves: bool = False) -> None:
+        super().__init__(None, rank, size)
         self._launcher = launcher
         self._serves = serves
-        self.rank = rank
-        self.size = size
         self._where = f"{host}:{port}"
         self._address = (host, port)
-        self._store: Any = None
 
     def open(self, deadline: float) -> None:
         """Connects to it. Who holds it may come as late as any other rank."""
@@ -46,22 +73,6 @@ class TorchStore:
         except Exception as error:  # torch has no class of its own for it
             raise LaunchError(f"the store of {self._launcher} at {self._where} does not answer: {error}") from None
         self._store = PrefixStore("byteps", own)
-
-    def set(self, key: str, value: str) -> None:
-        """Replaces the value of a key."""
-        self._store.set(key, value)
-
-    def get(self, key: str) -> str | None:
-        """The value of a key, or None."""
-        return self._store.get(key).decode() if self._store.check([key]) else None
-
-    def remove(self, key: str) -> None:
-        """Removes a key, if it is there."""
-        self._store.delete_key(key)
-
-    def close(self) -> None:
-        """Closes the connection."""
-        self._store = None
 
 
 # The stores that this process holds, as long as it lives: whoever has met by them may still use them for
