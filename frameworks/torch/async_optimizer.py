@@ -95,7 +95,7 @@ def _push(name: str, change: torch.Tensor, priority: int) -> Handle:
         part = DevicePart(change, change)
         address, held, staged = part.read, part.held, part.staged
     else:
-        held = staged = torch.empty(change.shape, dtype=change.dtype).copy_(change)
+        held = staged = torch.empty(change.shape, dtype=change.dtype, device="cpu").copy_(change)
         address = staged.data_ptr()
     request = current_session().native.push_pull(
         name,

@@ -112,7 +112,7 @@ def dc_adam_(
         list(exp_avgs),
         list(exp_avg_sqs),
         [],
-        [torch.tensor(float(step - 1)) for step in steps],
+        [torch.tensor(float(step - 1), device="cpu") for step in steps],
         amsgrad=False,
         beta1=beta1,
         beta2=beta2,

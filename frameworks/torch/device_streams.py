@@ -80,7 +80,7 @@ class DeviceStreams:
             stream.wait_stream(torch.cuda.current_stream(index))
             with torch.cuda.stream(stream):
                 copies = [
-                    torch.empty(one.shape, dtype=one.dtype, pin_memory=True).copy_(one, non_blocking=True)
+                    torch.empty(one.shape, dtype=one.dtype, device="cpu", pin_memory=True).copy_(one, non_blocking=True)
                     for one in tensors
                 ]
             mark = torch.cuda.Event(blocking=True)

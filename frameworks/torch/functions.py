@@ -89,7 +89,7 @@ class _Placeholder:
         self.dtype = tensor.dtype
 
     def empty(self) -> torch.Tensor:
-        return torch.empty(self.shape, dtype=self.dtype)
+        return torch.empty(self.shape, dtype=self.dtype, device="cpu")
 
 
 def _take_out(value: Any, tensors: list[torch.Tensor]) -> Any:

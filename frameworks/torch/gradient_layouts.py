@@ -33,6 +33,7 @@ def empty_sparse(parameter: torch.Tensor) -> torch.Tensor:
         torch.empty((1, 0), dtype=torch.int64, device=parameter.device),
         torch.empty((0, *parameter.shape[1:]), dtype=parameter.dtype, device=parameter.device),
         parameter.shape,
+        device=parameter.device,
         check_invariants=False,
     ).coalesce()
 
@@ -63,7 +64,8 @@ class GradientLayouts:
         if not unknown:
             return
         # Sums, in which a rank that has joined counts nothing.
-        found = torch.tensor([[_is(p, torch.sparse_coo), _is(p, torch.strided)] for p in unknown], dtype=torch.int32)
+        layouts = [[_is(p, torch.sparse_coo), _is(p, torch.strided)] for p in unknown]
+        found = torch.tensor(layouts, dtype=torch.int32, device="cpu")
         self._asked = unknown
         self._answer = start_allreduce(
             found, found, Sum, f"layouts of {names[unknown[0]]}", (1.0, 1.0), self._process_set, 1 << 62

@@ -27,8 +27,8 @@ def _unheld() -> tuple[int, int] | None:
     """Both counts of a gradient that its parameter alone holds; None: this PyTorch cannot tell."""
     if not hasattr(torch._C, "_storage_Use_Count"):
         return None
-    parameter = torch.zeros(1, requires_grad=True)
-    parameter.grad = torch.zeros(1)
+    parameter = torch.zeros(1, device="cpu", requires_grad=True)
+    parameter.grad = torch.zeros(1, device="cpu")
     return _objects(parameter), _storages(parameter.grad)
 
 
@@ -39,7 +39,7 @@ def _objects_of_entry(tensors: Sequence[torch.Tensor], index: int) -> int:
 
 # Measured, not written down: Python and PyTorch count their own references differently from release to release.
 _UNHELD = _unheld()
-_UNHELD_ENTRY = _objects_of_entry([torch.zeros(1)], 0)
+_UNHELD_ENTRY = _objects_of_entry([torch.zeros(1, device="cpu")], 0)
 
 
 def _has_storage_of_its_own(gradient: torch.Tensor) -> bool:

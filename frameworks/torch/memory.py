@@ -17,13 +17,13 @@ def _in_buffer(session: Session, shape: Sequence[int], dtype: torch.dtype) -> to
         raise ValueError(f"shape is {tuple(shape)}; no extent may be negative")
     count = math.prod(shape)
     if count == 0:
-        return torch.empty(tuple(shape), dtype=dtype)
+        return torch.empty(tuple(shape), dtype=dtype, device="cpu")
     return _whole(torch.frombuffer(session.native.buffer(min(count * dtype.itemsize, sys.maxsize)), dtype=dtype), shape)
 
 
 def _whole(flat: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """A tensor of all of the storage, which holds the buffer: no view of another one, which it would hold, too."""
-    return torch.empty(0, dtype=flat.dtype).set_(flat.untyped_storage(), 0, tuple(shape))
+    return torch.empty(0, dtype=flat.dtype, device="cpu").set_(flat.untyped_storage(), 0, tuple(shape))
 
 
 def empty(*size: Any, dtype: torch.dtype | None = None, requires_grad: bool = False) -> torch.Tensor:

@@ -154,7 +154,7 @@ class Reducer:
         self._layouts_known = False
         self._passes_left[parameter] = self.backward_passes_per_step
         if self._process_set is global_process_set and is_built_in(self.compression):
-            sent, _ = self.compression.compress(torch.empty(0, dtype=parameter.dtype))
+            sent, _ = self.compression.compress(torch.empty(0, dtype=parameter.dtype, device="cpu"))
             declare(self.names[parameter], torch.empty(parameter.shape, dtype=sent.dtype, device="meta"))
         self._hook(parameter)
 

@@ -57,7 +57,7 @@ def _places(indices: torch.Tensor, extents: torch.Size) -> torch.Tensor:
 
 def _indices(places: torch.Tensor, extents: torch.Size) -> torch.Tensor:
     """The inverse of _places."""
-    found = torch.empty((len(extents), len(places)), dtype=torch.int64)
+    found = torch.empty((len(extents), len(places)), dtype=torch.int64, device=places.device)
     for dimension in range(len(extents) - 1, -1, -1):
         found[dimension] = places % extents[dimension]
         places = torch.div(places, extents[dimension], rounding_mode="floor")
@@ -67,7 +67,7 @@ def _indices(places: torch.Tensor, extents: torch.Size) -> torch.Tensor:
 def _taken(result: _native.Result, dtype: torch.dtype) -> torch.Tensor:
     """A result of the library as a tensor, whose storage holds it."""
     if len(result) == 0:
-        return torch.empty(result.shape or (0,), dtype=dtype)
+        return torch.empty(result.shape or (0,), dtype=dtype, device="cpu")
     return torch.frombuffer(result, dtype=dtype).view(result.shape)
 
 
@@ -141,7 +141,10 @@ def start_sparse_allreduce(
         else:  # the whole tensor was less: its rows that are not zero
             whole = found.view(shape).to_sparse(len(extents))
             indices, found = whole._indices(), whole._values()
-        return torch.sparse_coo_tensor(bring(indices), bring(found), shape, is_coalesced=True, check_invariants=False)
+        indices, found = bring(indices), bring(found)
+        return torch.sparse_coo_tensor(
+            indices, found, shape, device=found.device, is_coalesced=True, check_invariants=False
+        )
 
     return SparseHandle(name, request, finish, results)
 

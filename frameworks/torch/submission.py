@@ -316,7 +316,7 @@ def into_new(
             found = torch.frombuffer(result, dtype=dtype).view(result.shape)
         else:
             # What gets nothing has no shape either.
-            found = torch.empty(result.shape or (0,), dtype=dtype)
+            found = torch.empty(result.shape or (0,), dtype=dtype, device="cpu")
         SPEED.record(len(result))
         there = found.to(target) if like is None else device_streams.STREAMS.from_host(found, like)
         return finish(there, result.splits)

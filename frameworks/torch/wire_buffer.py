@@ -57,7 +57,7 @@ def is_wire_ready(tensor: torch.Tensor) -> bool:
 
 def empty_buffer(like: torch.Tensor) -> torch.Tensor:
     """Row-major host memory for a tensor's values, not yet set."""
-    return torch.empty(like.shape, dtype=like.dtype, pin_memory=like.device.type == "cuda")
+    return torch.empty(like.shape, dtype=like.dtype, device="cpu", pin_memory=like.device.type == "cuda")
 
 
 def staged_copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import contextvars
 import dataclasses
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from byteps.errors import FailedPreconditionError, StatusCode
@@ -40,6 +41,23 @@ _NO = ("0", "false", "no", "off")
 _LOST = "silent for "
 # The meeting of this process, and its number: at most one.
 _OPEN: list[tuple[Any, int]] = []
+# What told() was given.
+_TOLD: contextvars.ContextVar[Any] = contextvars.ContextVar("byteps_told", default=None)
+
+
+@contextlib.contextmanager
+def told(said: Any) -> Iterator[None]:
+    """init() inside of it knows what the program says itself of its processes.
+
+    Args:
+        said: Surroundings. They count where nothing has started this process that speaks of as many processes: the
+            number is alike everywhere, so all decide alike.
+    """
+    token = _TOLD.set(said)
+    try:
+        yield
+    finally:
+        _TOLD.reset(token)
 
 
 def join(timeout: float | None) -> Any:
@@ -52,7 +70,8 @@ def join(timeout: float | None) -> Any:
         FailedPreconditionError: a launcher is there, but the processes cannot find each other.
     """
     variables = os.environ
-    if any(variables.get(name) for name in _PLACED) or not _is_marked(variables):
+    said, is_marked = _TOLD.get(), _is_marked(variables)
+    if any(variables.get(name) for name in _PLACED) or not (is_marked or said):
         return None
     if variables.get("BYTEPS_DETECT_LAUNCHER", "1").strip().lower() in _NO:
         return None
@@ -63,7 +82,9 @@ def join(timeout: float | None) -> Any:
     from byteps.launcher.failure import LaunchError
 
     try:
-        found = detect(variables)
+        found = detect(variables) if is_marked else None
+        if said is not None and (found is None or found.size < said.size):
+            found = said
         if found is None:
             return None
         if found.size == 1:

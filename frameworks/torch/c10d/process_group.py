@@ -16,6 +16,7 @@ from byteps.process_set import ProcessSet, global_process_set, unlisted_process_
 from byteps.reduce_op import Average, BitAnd, BitOr, BitXor, Max, Min, Product, ReduceOp, Sum
 from byteps.session import Session, current_session
 from byteps.torch.alltoall import check_splits
+from byteps.torch.c10d.meeting import init_for
 from byteps.torch.c10d.outputs import check_pair, check_pairs, check_rows, fill, free_of, into_list, own_elements
 from byteps.torch.c10d.work import BytePSWork
 from byteps.torch.collective_handle import CollectiveHandle
@@ -90,7 +91,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options.group_rank, options.group_size)
-        basics.init()
+        init_for(options)
         job = basics.info()
         self._ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
         if self._ranks != sorted(self._ranks):

@@ -107,6 +107,7 @@ class BackwardReducer(Reducer):
         used = torch.tensor(
             [p in self.in_flight or p in self._waiting or p in self._accumulated for p in parameters],
             dtype=torch.int32,
+            device="cpu",
         )
         handle = None
         try:

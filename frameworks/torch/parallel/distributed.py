@@ -59,8 +59,8 @@ class DistributedDataParallel(torch.nn.Module):
             have their own from then on.
 
     Raises:
-        ValueError: before init(), more than one device, no parameter that requires a gradient, or a process group that
-            this rank is not in.
+        ValueError: before init(), more than one device, or a process group that this rank is not in.
+        RuntimeError: as in PyTorch, no parameter that requires a gradient.
         TypeError: `module` is no module, or `process_group` is something else.
         NotImplementedError: an argument of torch's that has no meaning here.
         UnimplementedError: the job trains asynchronously.
@@ -102,7 +102,9 @@ class DistributedDataParallel(torch.nn.Module):
         all_parameters = [pair for pair in module.named_parameters() if pair[0] not in self._ignored]
         parameters = [(name, parameter) for name, parameter in all_parameters if parameter.requires_grad]
         if not parameters:
-            raise ValueError("the module has no parameter that requires a gradient")
+            raise RuntimeError(
+                "DistributedDataParallel is not needed: the module has no parameter that requires a gradient"
+            )
 
         self.module = module
         self._device = torch.device(device_ids[0]) if device_ids else None
