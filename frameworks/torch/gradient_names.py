@@ -120,7 +120,7 @@ class GradientNames:
         process_set: ProcessSet = global_process_set,
     ) -> None:
         """Raises ValueError."""
-        number = current_session().number("DistributedOptimizer", process_set.key())
+        number = current_session().object_number("DistributedOptimizer", process_set.key())
         self.unnamed = f"Gradient.noname.{number}"
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if named_parameters is None:
