@@ -82,7 +82,7 @@ def DistributedOptimizer(
     passes = whole_number("backward_passes_per_step", backward_passes_per_step)
     if passes < 1:
         raise ValueError(f"backward_passes_per_step is {passes}; it must be at least 1")
-    number = current_session().number("DistributedOptimizer")
+    number = current_session().object_number("DistributedOptimizer")
     if name is None:
         name = "Gradient" if number == 0 else f"Gradient.{number}"
     axes = axes_of(axis_name)

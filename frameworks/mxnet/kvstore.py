@@ -41,7 +41,7 @@ class BytePS(mx.kv.KVStoreBase):
         if not is_initialized():
             init()
         refuse_asynchronous('the store "byteps"')
-        number = current_session().number("kvstore")
+        number = current_session().object_number("kvstore")
         self._prefix = "kvstore" if number == 0 else f"kvstore.{number}"
         self._compression = from_params(None)
 

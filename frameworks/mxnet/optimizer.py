@@ -51,7 +51,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         if not isinstance(optimizer, mx.optimizer.Optimizer):
             raise TypeError(f"optimizer is {optimizer!r}; it must be an Optimizer of MXNet")
         gradient_predivide_factor = predivide_factor(gradient_predivide_factor, Average)
-        number = current_session().number("DistributedOptimizer")
+        number = current_session().object_number("DistributedOptimizer")
         self._process_set = check_process_set(process_set)
         self._predivide = gradient_predivide_factor
         self._optimizer = optimizer

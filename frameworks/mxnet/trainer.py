@@ -97,7 +97,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         check_compression(compression)
         by_params = from_params(compression_params)
         self._compression = compression if compression is not Compression.none else by_params
-        number = session.number("DistributedTrainer")
+        number = session.object_number("DistributedTrainer")
         made_in_order = prefix is None
         if prefix is None:
             prefix = "" if number == 0 else f"{number}."

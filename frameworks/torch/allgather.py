@@ -39,7 +39,7 @@ def allgather_async(
     errors are allgather()'s; what goes wrong on the way is raised by synchronize()."""
     check_dense(tensor)
     check_process_set(process_set)
-    name = operation_name("allgather", name, process_set)
+    name = operation_name("allgather", name, process_set, priority)
     return start_part(_part(tensor, name, process_set, priority, with_rows=False))
 
 
@@ -53,7 +53,7 @@ def grouped_allgather_async(
     Arguments and errors are grouped_allgather()'s; what goes wrong on the way is raised by synchronize()."""
     given = checked_list(tensors)
     check_process_set(process_set)
-    name = operation_name("grouped_allgather", name, process_set)
+    name = operation_name("grouped_allgather", name, process_set, priority)
     names = member_names(name, len(given))
     return start_group(name, [_part(one, each, process_set, priority, False) for one, each in zip(given, names)])
 
@@ -115,7 +115,7 @@ def allgather(
     """
     check_dense(tensor)
     check_process_set(process_set)
-    name = operation_name("allgather", name, process_set)
+    name = operation_name("allgather", name, process_set, priority)
     return apply_allgather([tensor], [name], False, process_set, priority)[0]
 
 
@@ -131,5 +131,5 @@ def grouped_allgather(
     check_process_set(process_set)
     if not given:
         return []
-    name = operation_name("grouped_allgather", name, process_set)
+    name = operation_name("grouped_allgather", name, process_set, priority)
     return list(apply_allgather(given, member_names(name, len(given)), True, process_set, priority))

@@ -87,7 +87,7 @@ def allreduce_async(
     op = reduction_op(average, op)
     factors = check_scaling(op, tensor.dtype, (prescale_factor, postscale_factor))
     output = new_output(tensor)
-    name = operation_name("allreduce", name, process_set)
+    name = operation_name("allreduce", name, process_set, priority)
     return start_allreduce(tensor, output, op, name, factors, process_set, priority)
 
 
@@ -109,7 +109,7 @@ def allreduce_async_(
     check_process_set(process_set)
     op = reduction_op(average, op)
     factors = check_scaling(op, tensor.dtype, (prescale_factor, postscale_factor))
-    name = operation_name("allreduce", name, process_set)
+    name = operation_name("allreduce", name, process_set, priority)
     return start_allreduce(tensor, tensor, op, name, factors, process_set, priority)
 
 
@@ -213,6 +213,6 @@ def allreduce(
     check_process_set(process_set)
     op = reduction_op(average, op)
     factors = check_scaling(op, tensor.dtype, (prescale_factor, postscale_factor))
-    name = operation_name("allreduce", name, process_set)
+    name = operation_name("allreduce", name, process_set, priority)
     result: torch.Tensor = _Allreduce.apply(tensor, op, name, factors, process_set, priority, compression)
     return result

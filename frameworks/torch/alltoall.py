@@ -76,7 +76,7 @@ def alltoall_async(
     check_dense(tensor)
     check_process_set(process_set)
     check_splits(tensor, splits, process_set)
-    return _start(tensor, splits, operation_name("alltoall", name, process_set), process_set, priority)
+    return _start(tensor, splits, operation_name("alltoall", name, process_set, priority), process_set, priority)
 
 
 class _Alltoall(torch.autograd.Function):
@@ -131,6 +131,6 @@ def alltoall(
     check_dense(tensor)
     check_process_set(process_set)
     check_splits(tensor, splits, process_set)
-    name = operation_name("alltoall", name, process_set)
+    name = operation_name("alltoall", name, process_set, priority)
     received, rows = _Alltoall.apply(tensor, splits, name, process_set, priority)
     return received if splits is None else (received, rows)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -93,7 +94,7 @@ class BaseOptimizer(torch.optim.Optimizer):
         """
         if not self._should_synchronize:
             self._synchronized = False
-            return super().step(closure)
+            return self.own_step(closure)
 
         self._warn_if_synchronized()
         touched = self._reducer.touched()
@@ -173,14 +174,22 @@ class BaseOptimizer(torch.optim.Optimizer):
         see a parameter updated; for what goes around PyTorch's functions (see overlap_forward), to have errors raised
         here, or to take the time."""
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the optimizer's own.
+    def zero_grad(self, *args: Any, **kwargs: Any) -> Any:
+        """As the optimizer's own, which gets the arguments as they are: a class of the user's may take none, or have
+        another default.
 
         Raises:
             AssertionError: gradients are on their way.
         """
         self._check_none_in_flight()
-        super().zero_grad(set_to_none)
+        return super().zero_grad(*args, **kwargs)
+
+    def _sets_to_none(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool | None:
+        """Whether the optimizer's own zero_grad(), called so, makes gradients None; None: its arguments do not say."""
+        bound = inspect.signature(super().zero_grad).bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments.get("set_to_none", kwargs.get("set_to_none"))  # it may take **kwargs
+        return None if given is None else bool(given)
 
     def _check_none_in_flight(self) -> None:
         assert not self._reducer.in_flight, (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from byteps.arguments import root
+from byteps.arguments import priority_number, root
 from byteps.reduce_op import Average, ReduceOp, Sum
 from byteps.session import Session, current_session
 from byteps.torch.allreduce import apply_allreduce
@@ -18,10 +18,11 @@ from byteps.torch.wire_buffer import check_dense, check_writable
 import torch
 
 
-def _name(session: Session, name: str | None, process_set: ProcessSet) -> str:
+def _name(session: Session, name: str | None, process_set: ProcessSet, priority: Any) -> str:
     if name is None and process_set.key():
+        priority_number(priority)
         return f"broadcast.noname.{session.number('broadcast', process_set.key())}"
-    return numbered_name(session, "broadcast", name)
+    return numbered_name(session, "broadcast", name, priority)
 
 
 def _start(
@@ -33,8 +34,9 @@ def _start(
     priority: int,
 ) -> Handle | CollectiveHandle[torch.Tensor]:
     session = current_session()
-    root_rank = root(session, root_rank)
-    return start_broadcast(tensor, output, root_rank, _name(session, name, process_set), process_set, priority)
+    root_rank = root(session, root_rank, process_set)
+    name = _name(session, name, process_set, priority)
+    return start_broadcast(tensor, output, root_rank, name, process_set, priority)
 
 
 def broadcast_async(
@@ -132,9 +134,9 @@ def broadcast(
     check_process_set(process_set)
     check_dense(tensor)
     session = current_session()
-    root_rank = root(session, root_rank)
+    root_rank = root(session, root_rank, process_set)
     if gradient_op not in (Average, Sum):
         raise ValueError(f"gradient_op is {gradient_op!r}; it must be Average or Sum")
-    name = _name(session, name, process_set)
+    name = _name(session, name, process_set, priority)
     result: torch.Tensor = _Broadcast.apply(tensor, root_rank, name, process_set, priority, gradient_op)
     return result

@@ -42,7 +42,7 @@ def _number(parameter: torch.Tensor, process_set: ProcessSet) -> int:
     session = current_session()
     known = _numbers.get(parameter)
     if known is None or known[0] is not session:
-        known = _numbers[parameter] = (session, session.number("comm_hook", process_set.key()))
+        known = _numbers[parameter] = (session, session.object_number("comm_hook", process_set.key()))
     return known[1]
 
 

@@ -120,15 +120,16 @@ class GradientNames:
         process_set: ProcessSet = global_process_set,
     ) -> None:
         """Raises ValueError."""
-        number = current_session().number("DistributedOptimizer", process_set.key())
+        named = None if named_parameters is None else list(named_parameters)
+        if named is not None:
+            _check(optimizer, named)  # before it has a number: a rank that is refused is in step with the others
+        number = current_session().object_number("DistributedOptimizer", process_set.key())
         self.unnamed = f"Gradient.noname.{number}"
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if named_parameters is None:
+        if named is None:
             self.gradients = [(f"{self.unnamed}.{index}", parameter) for index, parameter in enumerate(parameters)]
             self.given = {parameter: name.removeprefix("Gradient.") for name, parameter in self.gradients}
             return
-        named = list(named_parameters)
-        _check(optimizer, named)
         ours = set(parameters)
         self.given = {}
         for name, parameter in named:

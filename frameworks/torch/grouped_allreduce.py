@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from byteps.reduce_op import ReduceOp
+from byteps.reduce_op import ReduceOp, Sum
 from byteps.torch.allreduce import allreduce_part, check_differentiable, reduction_op
 from byteps.torch.collective_handle import GroupHandle
 from byteps.torch.compression import Compression, Compressor, check_compression
@@ -34,7 +34,7 @@ def checked_list(tensors: Sequence[torch.Tensor], in_place: bool = False) -> lis
 
 def check_group_scaling(op: ReduceOp, tensors: Sequence[torch.Tensor], factors: tuple[Any, Any]) -> tuple[float, float]:
     """check_scaling() of each tensor of a group. Raises TypeError, ValueError."""
-    checked = check_scaling(op, torch.float32, factors)
+    checked = check_scaling(Sum, torch.float32, factors)
     for tensor in tensors:
         check_scaling(op, tensor.dtype, checked)
     return checked
@@ -81,7 +81,9 @@ def grouped_allreduce_async(
     op = reduction_op(average, op)
     given = checked_list(tensors)
     factors = check_group_scaling(op, given, (prescale_factor, postscale_factor))
-    return _start(given, _outputs(given), op, operation_name(_KIND, name, process_set), factors, process_set, priority)
+    return _start(
+        given, _outputs(given), op, operation_name(_KIND, name, process_set, priority), factors, process_set, priority
+    )
 
 
 def grouped_allreduce_async_(
@@ -100,7 +102,7 @@ def grouped_allreduce_async_(
     op = reduction_op(average, op)
     given = checked_list(tensors, in_place=True)
     factors = check_group_scaling(op, given, (prescale_factor, postscale_factor))
-    return _start(given, given, op, operation_name(_KIND, name, process_set), factors, process_set, priority)
+    return _start(given, given, op, operation_name(_KIND, name, process_set, priority), factors, process_set, priority)
 
 
 def grouped_allreduce_(
@@ -173,8 +175,8 @@ def grouped_allreduce(
     op = reduction_op(average, op)
     given = checked_list(tensors)
     factors = check_group_scaling(op, given, (prescale_factor, postscale_factor))
-    name = operation_name(_KIND, name, process_set)
-    compressed = [compression.compress(tensor) for tensor in given]
+    compressed = [compression.compress(tensor) for tensor in given]  # may fail, and is then to have no number
+    name = operation_name(_KIND, name, process_set, priority)
     sent = [tensor for tensor, _ in compressed]
     if not sent:
         return []

@@ -25,7 +25,7 @@ from byteps.torch.broadcast import broadcast, broadcast_, broadcast_async, broad
 from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.device_streams import new_output
-from byteps.torch.dtypes import dtype_code
+from byteps.torch.dtypes import check_reduction, dtype_code
 from byteps.torch.handle import Handle, poll, synchronize
 from byteps.torch.process_set import ProcessSet, global_process_set
 from byteps.torch.submission import into_output, numbered_name, operation_name, start_part, start_push_pull
@@ -136,7 +136,8 @@ def push_pull_async_into(
     chosen = choose_op(op, True, adasum=True)
     if process_set is global_process_set:
         return start_push_pull(tensor, output, chosen, name, priority)
-    name = operation_name("push_pull", name, process_set)
+    check_reduction(chosen, tensor.dtype)
+    name = operation_name("push_pull", name, process_set, priority)
     return start_part(
         into_output(_native.ALL_REDUCE, tensor, output, name, process_set, priority, options={"op": chosen})
     )
@@ -216,7 +217,8 @@ def push_pull(
     check_dense(tensor)
     check_compression(compression)
     chosen = choose_op(op, average, adasum=True)
-    name = numbered_name(current_session(), "push_pull", name)
+    check_reduction(chosen, tensor.dtype)
+    name = numbered_name(current_session(), "push_pull", name, priority)
     result: torch.Tensor = _PushPull.apply(tensor, chosen, name, priority, compression)
     return result
 

@@ -330,20 +330,23 @@ class OverlappedOptimizer(BaseOptimizer):
             self._overlap.zero.clear()
         super().forget_gradients()
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
+    def zero_grad(self, *args: Any, **kwargs: Any) -> Any:
         """As the optimizer's own. Gradients of parameters that are still to be updated become zero, or None, after
-        that."""
+        that; where a class of the user's has no argument set_to_none, it waits until all are updated."""
         self._check_none_in_flight()
+        set_to_none = self._sets_to_none(args, kwargs)
+        if set_to_none is None:
+            self.finish_step()
         with self._overlap.lock:
             self.follow()
             pending = self._reducer.pending
             for parameter in pending:
-                self._overlap.zero[parameter] = set_to_none or self._overlap.zero.get(parameter, False)
+                self._overlap.zero[parameter] = bool(set_to_none) or self._overlap.zero.get(parameter, False)
             groups = [
                 {**group, "params": [p for p in group["params"] if p not in pending]} for group in self.param_groups
             ]
             with self._only(groups):
-                super().zero_grad(set_to_none)
+                return super().zero_grad(*args, **kwargs)
 
     @property
     def state(self) -> Any:

@@ -27,6 +27,34 @@ def _is_whole(gradient: torch.Tensor) -> bool:
     return dense and gradient.untyped_storage().nbytes() == gradient.numel() * gradient.element_size()
 
 
+class SharedMemory:
+    """Memory that gradients on their way are parts of, such as a trainer's flat buffer, or what the backward pass of
+    torch.cat gives. Mostly PyTorch counts the versions of all parts together."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._gradients: list[torch.Tensor] = []
+        self._missing = nbytes
+        self._version = 0
+        self._touched: bool | None = None  # not asked yet
+
+    def add(self, gradient: torch.Tensor) -> None:
+        """A gradient that is sent from now on. What the backward pass has written to other parts before does not
+        count as a change of those that were sent earlier."""
+        self._gradients.append(gradient)
+        self._missing -= gradient.numel() * gradient.element_size()
+        self._version = gradient._version
+
+    @property
+    def touched(self) -> bool:
+        """Whether the parts had been seen to change, since the last of them was sent, until this was asked first."""
+        if self._touched is None:
+            # Where some part is not on its way, the backward pass may have written to that. Versions that differ are
+            # not counted together.
+            versions = {gradient._version for gradient in self._gradients}
+            self._touched = self._missing == 0 and len(versions) == 1 and self._version not in versions
+        return self._touched
+
+
 class InFlight:
     """A gradient on its way: the operation, and how its result becomes the gradient."""
 
@@ -39,8 +67,9 @@ class InFlight:
         received: torch.Tensor,
         context: Any,
         factor: float,
+        memory: SharedMemory | None = None,
     ) -> None:
-        """`factor`: what the result is multiplied by."""
+        """`factor`: what the result is multiplied by. `memory`: that the gradient is a part of."""
         self.handle = handle
         self.parameter = parameter
         self.gradient = gradient
@@ -50,6 +79,7 @@ class InFlight:
         self._factor = factor
         self._finished = False
         self._touched: bool | None = None  # not asked yet
+        self._memory = memory
         # Parts of the same memory count their versions together.
         self._version = gradient._version if _is_whole(gradient) and not gradient.is_inference() else None
 
@@ -59,6 +89,8 @@ class InFlight:
         synchronized."""
         if self._touched is None:
             changed = self._version is not None and self.gradient._version != self._version
+            if self._memory is not None:
+                changed = self._memory.touched
             self._touched = changed or self.parameter.grad is not self.gradient
         return self._touched
 
@@ -126,6 +158,7 @@ class Reducer:
         self.priorities: dict[torch.Tensor, int] = {}
         self.in_flight: dict[torch.Tensor, InFlight] = {}  # until step() or synchronize()
         self.pending: dict[torch.Tensor, InFlight] = {}  # behind step(): parameters that are still to be updated
+        self._memories: dict[int, SharedMemory] = {}  # by the address of the storage; of those in flight
         self._passes_left: dict[torch.Tensor, int] = {}
         self._hooks: list[Any] = []
         self._forward_order: ForwardOrder | None = None  # while it is being learned
@@ -245,8 +278,17 @@ class Reducer:
             process_set=self._process_set,
         )
         self.in_flight[parameter] = InFlight(
-            handle, parameter, gradient, sent, received, context, self._predivide_factor
+            handle, parameter, gradient, sent, received, context, self._predivide_factor, self._memory_of(gradient)
         )
+
+    def _memory_of(self, gradient: torch.Tensor) -> SharedMemory | None:
+        """The memory that a gradient which is sent now is a part of; None: it has its own."""
+        if gradient.numel() == 0 or gradient.is_inference() or _is_whole(gradient):
+            return None
+        storage = gradient.untyped_storage()
+        memory = self._memories.setdefault(storage.data_ptr(), SharedMemory(storage.nbytes()))
+        memory.add(gradient)
+        return memory
 
     def _start_sparse(self, parameter: torch.Tensor, gradient: torch.Tensor) -> SparseInFlight:
         handle = start_sparse_allreduce(
@@ -311,6 +353,7 @@ class Reducer:
         """What is in flight, which is the caller's from here on; the next backward pass begins anew."""
         items = list(self.in_flight.values())
         self.in_flight.clear()
+        self._memories.clear()
         self._waiting.clear()
         self._groups.reset()
         self.reset()

@@ -61,7 +61,7 @@ def reducescatter_async(
     check_process_set(process_set)
     op = choose_op(op, None)
     factors = check_scaling(op, tensor.dtype, (prescale_factor, postscale_factor))
-    name = operation_name("reducescatter", name, process_set)
+    name = operation_name("reducescatter", name, process_set, priority)
     return start_part(_part(tensor, None, op, factors, name, process_set, priority, with_rows=False))
 
 
@@ -80,7 +80,7 @@ def grouped_reducescatter_async(
     check_process_set(process_set)
     op = choose_op(op, None)
     factors = check_group_scaling(op, given, (prescale_factor, postscale_factor))
-    name = operation_name("grouped_reducescatter", name, process_set)
+    name = operation_name("grouped_reducescatter", name, process_set, priority)
     parts = [
         _part(tensor, None, op, factors, each, process_set, priority, with_rows=False)
         for tensor, each in zip(given, member_names(name, len(given)))
@@ -180,8 +180,8 @@ def reducescatter(
     check_process_set(process_set)
     op = choose_op(op, None)
     factors = check_scaling(op, tensor.dtype, (prescale_factor, postscale_factor))
-    name = operation_name("reducescatter", name, process_set)
-    sent, context = compression.compress(tensor)
+    sent, context = compression.compress(tensor)  # may fail, and is then to have no number
+    name = operation_name("reducescatter", name, process_set, priority)
     (reduced,) = apply_reducescatter([sent], [None], op, factors, [name], False, process_set, priority)
     return compression.decompress(reduced, context)
 
@@ -205,8 +205,8 @@ def grouped_reducescatter(
     if not given:
         return []
     factors = check_group_scaling(op, given, (prescale_factor, postscale_factor))
-    name = operation_name("grouped_reducescatter", name, process_set)
-    compressed = [compression.compress(tensor) for tensor in given]
+    compressed = [compression.compress(tensor) for tensor in given]  # may fail, and is then to have no number
+    name = operation_name("grouped_reducescatter", name, process_set, priority)
     sent = [tensor for tensor, _ in compressed]
     names = member_names(name, len(sent))
     reduced = apply_reducescatter(sent, [None] * len(sent), op, factors, names, True, process_set, priority)

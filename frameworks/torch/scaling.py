@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from byteps.reduce_op import Average, ReduceOp, Sum
+from byteps.torch.dtypes import check_reduction
 from byteps.torch.process_set import ProcessSet
 
 import torch
@@ -28,14 +29,15 @@ def _is_integer(dtype: torch.dtype) -> bool:
 
 
 def check_scaling(op: ReduceOp, dtype: torch.dtype, factors: tuple[Any, Any]) -> tuple[float, float]:
-    """The factors before and after a reduction, which a dtype must allow. To be called before an operation has its
-    number, too. Raises TypeError, ValueError."""
+    """The factors before and after a reduction, both of which a dtype must allow. To be called before an operation has
+    its number, too. Raises TypeError, ValueError."""
     before = factor_number("prescale_factor", factors[0])
     behind = factor_number("postscale_factor", factors[1])
     if dtype is torch.bool and (op is Average or before != 1.0 or behind != 1.0):
         raise ValueError(
             "a tensor of torch.bool cannot be averaged or scaled; use op=Sum (or), Product (and), Min or Max"
         )
+    check_reduction(op, dtype)
     return before, behind
 
 

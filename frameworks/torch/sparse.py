@@ -188,5 +188,5 @@ def sparse_allreduce_async(
     op = choose_op(op, None)
     check_sparse_op(op)
     return start_sparse_allreduce(
-        tensor, op, operation_name("sparse_allreduce", name, process_set), process_set, priority
+        tensor, op, operation_name("sparse_allreduce", name, process_set, priority), process_set, priority
     )

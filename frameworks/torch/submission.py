@@ -18,7 +18,7 @@ from byteps.speed import SPEED
 from byteps.torch import device_streams
 from byteps.torch.collective_handle import CollectiveHandle, GroupHandle
 from byteps.torch.device_streams import DeviceInput, DevicePart, DeviceResults
-from byteps.torch.dtypes import dtype_code
+from byteps.torch.dtypes import check_reduction, dtype_code
 from byteps.torch.handle import Handle
 from byteps.torch.wire_buffer import empty_buffer, is_wire_ready, staged_copy
 
@@ -27,16 +27,21 @@ import torch
 After = Callable[[torch.Tensor], None]
 
 
-def numbered_name(session: Session, kind: str, name: str | None) -> str:
-    """A name as it is, or the next number of its kind. Raises ValueError."""
+def numbered_name(session: Session, kind: str, name: str | None, priority: Any = 0) -> str:
+    """A name as it is, or the next number of its kind. Whatever can be wrong with the other arguments is to be refused
+    before: a rank that uses a number up alone meets no other any more. `priority`: is checked here. Raises TypeError,
+    ValueError."""
     if name is None:
+        priority_number(priority)
         return f"{kind}.noname.{session.number(kind)}"
     return tensor_name(name)
 
 
-def operation_name(kind: str, name: str | None, process_set: ProcessSet) -> str:
-    """The name of an operation of a kind whose names are its own: the given one, or a number. Raises ValueError."""
+def operation_name(kind: str, name: str | None, process_set: ProcessSet, priority: Any = 0) -> str:
+    """The name of an operation of a kind whose names are its own: the given one, or a number; see numbered_name().
+    Raises TypeError, ValueError."""
     if name is None:
+        priority_number(priority)
         return f"{kind}.noname.{current_session().number(kind, process_set.key())}"
     return f"{kind}.{tensor_name(name)}"
 
@@ -82,7 +87,9 @@ def start_push_pull(
     then done to the output, in place. `timeout`: seconds, of the whole operation; None: BYTEPS_OP_TIMEOUT."""
     session = current_session()
     code = dtype_code(tensor.dtype)
-    name = numbered_name(session, "push_pull", name)
+    if name is None:
+        check_reduction(op, tensor.dtype)
+    name = numbered_name(session, "push_pull", name, priority)
     if op is Adasum:  # servers cannot: they see parts of tensors, and not their lengths
         return start_part(
             into_output(

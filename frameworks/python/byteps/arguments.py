@@ -6,6 +6,7 @@ import math
 import operator
 from typing import Any
 
+from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
 from byteps.session import Session
 
@@ -83,10 +84,15 @@ def tensor_name(name: Any) -> str:
     return name
 
 
-def root(session: Session, root_rank: Any) -> int:
-    """The rank that a broadcast comes from. Raises TypeError, ValueError."""
+def root(session: Session, root_rank: Any, process_set: ProcessSet = global_process_set) -> int:
+    """The rank that a broadcast comes from: one of the process set's, where that is given. To be called before an
+    operation has its number. Raises TypeError, ValueError."""
     size = session.native.info()["size"]
     rank = whole_number("root_rank", root_rank)
     if not 0 <= rank < size:
         raise ValueError(f"root_rank is {rank}; the job has ranks 0 to {size - 1}")
+    if process_set is not global_process_set and rank not in (process_set.ranks or ()):
+        raise ValueError(
+            f"root_rank is {rank}; the process set has ranks {', '.join(map(str, process_set.ranks or ()))}"
+        )
     return rank

@@ -81,7 +81,7 @@ class Beginning:
         if not self.prefix:
             # By what the optimizer has, not by when it begins: one rank may take the first step of another one first.
             own = f"AsyncParam.{zlib.crc32(names[0].encode()):08x}"
-            self.prefix = f"{own}.{self._session.number(own)}."
+            self.prefix = f"{own}.{self._session.object_number(own)}."
         missing = [index for index, name in enumerate(names) if name in fresh and name not in self._added]
         lost = [names[index] for index in missing if names[index] in self._tried]
         if lost:

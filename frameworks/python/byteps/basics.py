@@ -222,4 +222,4 @@ def join(timeout: float | None = None) -> int:
             on), UnavailableError (a member died).
         ValueError: before init().
     """
-    return current_session().native.join(timeout)
+    return current_session().join(timeout)

@@ -69,7 +69,7 @@ def broadcast_object(
     """
     session = current_session()
     check_process_set(process_set)
-    root_rank = root(session, root_rank)
+    root_rank = root(session, root_rank, process_set)
     is_root = session.native.info()["rank"] == root_rank
     payload = _pickled(obj) if is_root else bytearray()  # may fail, and is then to have no number
     name = _name("broadcast_object", name, process_set)

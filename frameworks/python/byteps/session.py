@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Protocol
 
 from byteps import _native
@@ -23,7 +24,8 @@ from byteps.errors import BytePSError, FailedPreconditionError, NotInitializedEr
 from byteps.library import LIBRARY
 
 # Unnamed things are numbered in a circle: the job remembers every name, so their number must not grow for ever. More
-# than this many of one kind cannot be in flight; the library refuses the one too many, by name.
+# than this many of one kind (half as many right after a join) cannot be in flight; the library refuses the one too
+# many, by name.
 _MAX_NUMBERS = 4096
 
 # Seconds; the shortest wait there is, since 0 means the default.
@@ -31,7 +33,7 @@ _AT_ONCE = 0.001
 
 
 class Session:
-    """An open session with what belongs to its life: the numbers of its unnamed operations.
+    """An open session with what belongs to its life: the numbers of its unnamed operations and objects.
 
     Args:
         native: the session of the library.
@@ -42,16 +44,33 @@ class Session:
         self.native = native
         self.private = private
         self.process = os.getpid()
+        self._first = 0
         self._numbers: dict[tuple[str, str], Iterator[int]] = defaultdict(itertools.count)
+        self._object_numbers: dict[tuple[str, str], Iterator[int]] = defaultdict(itertools.count)
 
     def is_own(self) -> bool:
         """Whether this process has opened it, and not one that this was forked from."""
         return self.process == os.getpid()
 
     def number(self, kind: str, process_set: str = "") -> int:
-        """The next number of an unnamed thing of this kind. Ranks that create unnamed things in the same order get the
-        same numbers, whatever else they do between."""
+        """The next number of an unnamed operation of this kind. Ranks that start unnamed operations in the same order
+        get the same numbers, whatever else they do between. A join() begins all of them anew."""
         return next(self._numbers[process_set, kind]) % _MAX_NUMBERS
+
+    def object_number(self, kind: str, process_set: str = "") -> int:
+        """The next number of an object of this kind that names its operations by it: an optimizer, a wrapper, a store.
+        Ranks that make them in the same order get the same numbers, whatever else they do between. Objects outlive a
+        join(), so it does not begin these anew."""
+        return next(self._object_numbers[process_set, kind]) % _MAX_NUMBERS
+
+    def join(self, timeout: float | None) -> int:
+        """See byteps.join. Behind it unnamed operations of all ranks meet again: a rank that ran out of data has
+        started fewer of them than the others."""
+        last = self.native.join(timeout)
+        # Alternately in the two halves of the circle: what was started before may be in flight still, under its name.
+        self._first = 0 if self._first else _MAX_NUMBERS // 2
+        self._numbers = defaultdict(partial(itertools.count, self._first))
+        return last
 
 
 class Follower(Protocol):

@@ -113,7 +113,7 @@ class DistributedDataParallel(torch.nn.Module):
         self.forward_sync_buffers = begins_with_buffers if forward_sync_buffers is None else bool(forward_sync_buffers)
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
-        number = current_session().number("DistributedDataParallel", ranks.key())
+        number = current_session().object_number("DistributedDataParallel", ranks.key())
         self._name = f"DistributedDataParallel.{number}"
         self._reducer: BackwardReducer | None = None
         self._process_set = ranks

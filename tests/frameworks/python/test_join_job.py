@@ -39,6 +39,7 @@ def _uneven(epochs: int = 3, most: int = 6) -> list[int]:
                 # A tensor that those without data never had: each step has names of its own.
                 result = byteps.push_pull(array, name=f"own.{epoch}.{step}.{count}", average=False)
                 assert (result == total).all()
+                assert (byteps.push_pull(array, average=False) == total).all()
                 result = byteps.push_pull(array, name=f"shared.{count}", average=True)
                 assert (result == np.float32(total) / np.float32(size)).all()
                 scattered = call(_native.REDUCE_SCATTER, f"shared.{count}", array)
@@ -50,6 +51,8 @@ def _uneven(epochs: int = 3, most: int = 6) -> list[int]:
         lasts.append(byteps.join())
         # At once, without waiting for the others to have come out of join().
         assert (byteps.push_pull(np.ones(3, dtype=np.float32), name="between", average=False) == size).all()
+        assert (byteps.push_pull(np.ones(3, dtype=np.float32), average=False) == size).all()
+        assert byteps.broadcast_object(rank, 1) == 1
     byteps.shutdown()
     return lasts
 

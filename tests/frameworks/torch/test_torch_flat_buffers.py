@@ -258,7 +258,77 @@ def _an_ordinary_gradient_is_not_copied() -> None:
     assert len(set(_addresses(set_to_none=True))) == 1
 
 
+class _Fused(nn.Module):
+    """autograd makes the gradients of both parts of one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Parameter(torch.randn(40, 64)), nn.Parameter(torch.randn(60, 64))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs @ torch.cat([self.first, self.second]).t()
+
+
+def _optimizer(model: nn.Module, overlap: bool, passes: int = 1) -> Any:
+    return bps.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1e-4),
+        model.named_parameters(),
+        backward_passes_per_step=passes,
+        overlap_forward=model if overlap else None,
+    )
+
+
+def _clipped_without_synchronize() -> None:
+    """An error also where all gradients are parts of one memory; not without clipping, nor behind synchronize()."""
+    bps.init()
+    for overlap in (False, True):
+        for make, trainer in ((_Fused, None), (_model, _Views)):
+            for passes in (1, 2):
+                model = make()
+                kept = None if trainer is None else trainer(model)
+                optimizer = _optimizer(model, overlap, passes)
+                for step in range(6):
+                    if kept is None:
+                        optimizer.zero_grad()
+                    else:
+                        kept.zero()
+                    for part in range(passes):
+                        _backward(model, step + part, bps.rank())
+                    if step in (2, 4):
+                        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+                        with pytest.raises(RuntimeError, match="was changed"):
+                            optimizer.step()
+                    elif step == 3:
+                        optimizer.synchronize()
+                        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+                        with optimizer.skip_synchronize():
+                            optimizer.step()
+                    else:
+                        optimizer.step()
+                    optimizer.finish_step()
+
+
+def _written_by_others() -> None:
+    """Parts of a flat buffer that another optimizer has, or none, are written while this one's are on their way."""
+    bps.init()
+    model = _model()
+    trainer = _Views(model)
+    layers = [model[0], model[2]]  # the last has no optimizer
+    optimizers = [
+        bps.DistributedOptimizer(torch.optim.SGD(layer.parameters(), lr=1e-4), layer.named_parameters(f"{number}."))
+        for number, layer in enumerate(layers)
+    ]
+    for step in range(3):
+        trainer.zero()
+        _backward(model, step, bps.rank())
+        for optimizer in optimizers:
+            optimizer.step()
+
+
 BODIES = [
+    _clipped_without_synchronize,
+    _written_by_others,
     _the_sums_are_where_the_trainer_looks,
     _kept_from_an_earlier_step,
     _kept_of_a_gradient_that_stays,

@@ -12,6 +12,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,82 @@ def test_wrong_named_parameters(alone: None, named: Callable[[nn.Module], object
     groups = [{"params": model[0].parameters()}, {"params": model[2].parameters()}]
     with pytest.raises(ValueError, match=message):
         bps.DistributedOptimizer(torch.optim.SGD(groups, lr=1), named_parameters=named(model))
+
+
+class _Own(torch.optim.SGD):
+    """Takes no arguments, where PyTorch's classes take one."""
+
+    calls = 0
+
+    def zero_grad(self) -> str:
+        self.calls += 1
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.zero_()
+        return "zeros"
+
+    def step(self) -> None:
+        super().step()
+
+
+class _OwnDefault(torch.optim.SGD):
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        super().zero_grad(set_to_none)
+
+
+class _PassesOn(torch.optim.SGD):
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        super().zero_grad(*args, **kwargs)
+
+
+def test_zero_grad_and_step_of_a_class_of_the_user(alone: None) -> None:
+    model = _model()
+    optimizer = bps.DistributedOptimizer(_Own(model.parameters(), lr=0.1), model.named_parameters())
+    model(torch.ones(1, 4)).sum().backward()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    assert optimizer.zero_grad() == "zeros" and optimizer.calls == 1
+    assert all(not parameter.grad.any() for parameter in model.parameters())
+    with pytest.raises(TypeError):
+        optimizer.zero_grad(True)
+
+    optimizer = bps.DistributedOptimizer(_OwnDefault(model.parameters(), lr=0.1), model.named_parameters())
+    optimizer.zero_grad()
+    assert all(not parameter.grad.any() for parameter in model.parameters())
+    optimizer.zero_grad(set_to_none=True)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def _zeroed_beneath_a_step() -> list[str]:
+    """Calls zero_grad() while parameters are still to be updated. Returns the classes that do not do what they do in
+    one process."""
+    bps.init()
+    wrong = []
+    for kind in (torch.optim.SGD, _OwnDefault, _PassesOn, _Own):
+        model, twin = _model(), _model()
+        optimizer = bps.DistributedOptimizer(
+            kind(model.parameters(), lr=0.1), model.named_parameters(), overlap_forward=model
+        )
+        own = kind(twin.parameters(), lr=0.1)
+        try:
+            for step in range(4):
+                for one, net in ((optimizer, model), (own, twin)):
+                    net(torch.full((2, 4), float(step))).sum().backward()
+                    one.step()
+                    one.zero_grad()
+            optimizer.finish_step()
+            for mine, wanted in zip(model.parameters(), twin.parameters()):
+                assert torch.equal(mine, wanted)
+                assert mine.grad is wanted.grad is None or torch.equal(mine.grad, wanted.grad)
+        except Exception as error:
+            wrong.append(f"{kind.__name__}: {error!r}")
+    bps.shutdown()
+    return wrong
+
+
+def test_zero_grad_beneath_an_overlapped_step(run_workers: Callable[..., Any]) -> None:
+    for wrong in run_workers(_zeroed_beneath_a_step, BYTEPS_OP_TIMEOUT="60").results:
+        assert wrong == []
 
 
 @pytest.mark.parametrize("passes", [0, -1, 1.5, None])

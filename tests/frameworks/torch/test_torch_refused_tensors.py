@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ torch = pytest.importorskip("torch")
 
 import byteps.torch as bps
 import torch.distributed as dist
+from byteps.reduce_op import ReduceOp
 from byteps.torch import ops
+from byteps.torch.compression import Compressor
 from jobs import clean_environment, launcher_command, run_job
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -131,7 +134,30 @@ MESSAGES = {
 }
 
 # What is wrong about each of them, and the same without it.
-_ONES, _PAIR = torch.ones(2, 3), torch.ones(2)
+_ONES, _PAIR, _WHOLE = torch.ones(2, 3), torch.ones(2), torch.ones(2, dtype=torch.int64)
+
+
+class _Failing(Compressor):
+    """Fails before anything is sent."""
+
+    @staticmethod
+    def compress(tensor: Tensor) -> tuple[Tensor, Any]:
+        raise ValueError("it cannot be compressed")
+
+    @staticmethod
+    def decompress(tensor: Tensor, ctx: Any) -> Tensor:
+        return tensor
+
+
+def _step(some_names: bool) -> None:
+    """A step of an optimizer of two parameters without names, or with a name for one of them."""
+    model = torch.nn.Linear(2, 1)
+    names = list(model.named_parameters())[:1] if some_names else None
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), names)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+
+
 ARGUMENTS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "alltoall, more rows": (lambda: bps.alltoall(_PAIR, splits=[1, 2]), lambda: bps.alltoall(_PAIR, splits=[1, 1])),
     "alltoall, fewer than nothing": (lambda: bps.alltoall(_PAIR, [3, -1]), lambda: bps.alltoall(_PAIR, [1, 1])),
@@ -176,6 +202,67 @@ ARGUMENTS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: bps.allgather_object(threading.Lock()),
         lambda: bps.allgather_object(1),
     ),
+    "push_pull, Adasum of integers": (
+        lambda: bps.push_pull(_WHOLE, op=bps.Adasum),
+        lambda: bps.push_pull(_PAIR, op=bps.Adasum),
+    ),
+    "push_pull_async, average of flags": (
+        lambda: bps.push_pull_async(_WHOLE > 0),
+        lambda: bps.push_pull_async(_PAIR).synchronize(),
+    ),
+    "push_pull_async_inplace, priority": (
+        lambda: bps.push_pull_async_inplace(_PAIR.clone(), priority=1.5),
+        lambda: bps.push_pull_async_inplace(_PAIR.clone(), priority=1).synchronize(),
+    ),
+    "allreduce, Adasum of integers": (
+        lambda: bps.allreduce(_WHOLE, op=bps.Adasum),
+        lambda: bps.allreduce(_PAIR, op=bps.Adasum),
+    ),
+    "allreduce_async, Max of complex numbers": (
+        lambda: bps.allreduce_async(_PAIR.to(torch.complex64), op=bps.Max),
+        lambda: bps.allreduce_async(_PAIR, op=bps.Max).synchronize(),
+    ),
+    "allreduce_async_, bits of floats": (
+        lambda: bps.allreduce_async_(_PAIR.clone(), op=ReduceOp.BitOr),
+        lambda: bps.allreduce_async_(_WHOLE.clone(), op=ReduceOp.BitOr).synchronize(),
+    ),
+    "grouped_allreduce, Adasum of integers": (
+        lambda: bps.grouped_allreduce([_PAIR, _WHOLE], op=bps.Adasum),
+        lambda: bps.grouped_allreduce([_PAIR, _PAIR], op=bps.Adasum),
+    ),
+    "grouped_allreduce_async, Min of complex numbers": (
+        lambda: bps.grouped_allreduce_async([_PAIR, _PAIR.to(torch.complex64)], op=bps.Min),
+        lambda: bps.grouped_allreduce_async([_PAIR, _PAIR], op=bps.Min).synchronize(),
+    ),
+    "reducescatter, Max of complex numbers": (
+        lambda: bps.reducescatter(_PAIR.to(torch.complex64), op=bps.Max),
+        lambda: bps.reducescatter(_PAIR, op=bps.Max),
+    ),
+    "reducescatter, cannot be compressed": (
+        lambda: bps.reducescatter(_PAIR, compression=_Failing),
+        lambda: bps.reducescatter(_PAIR),
+    ),
+    **{
+        f"{name}, priority": (
+            lambda call=call: call(priority="high"),
+            lambda call=call: getattr(result := call(priority=1), "synchronize", lambda: result)(),
+        )
+        for name, call in {
+            "push_pull": partial(bps.push_pull, _PAIR),
+            "allreduce": partial(bps.allreduce, _PAIR),
+            "allreduce_async_": lambda priority: bps.allreduce_async_(_PAIR.clone(), priority=priority),
+            "grouped_allreduce": partial(bps.grouped_allreduce, [_PAIR, _PAIR]),
+            "grouped_allreduce_async": partial(bps.grouped_allreduce_async, [_PAIR, _PAIR]),
+            "allgather": partial(bps.allgather, _PAIR),
+            "grouped_allgather_async": partial(bps.grouped_allgather_async, [_PAIR, _PAIR]),
+            "alltoall": partial(bps.alltoall, _PAIR),
+            "reducescatter_async": partial(bps.reducescatter_async, _PAIR),
+            "broadcast": partial(bps.broadcast, _PAIR, 1),
+            "broadcast_async": partial(bps.broadcast_async, _PAIR, 1),
+            "sparse_allreduce_async": partial(bps.sparse_allreduce_async, torch.eye(2).to_sparse()),
+        }.items()
+    },
+    "DistributedOptimizer, names of some": (lambda: _step(some_names=True), lambda: _step(some_names=False)),
     "declare, float8": (
         lambda: bps.declare("given", _ONES.to(torch.float8_e4m3fn)),
         lambda: bps.push_pull(_ONES, name="given"),
@@ -259,6 +346,29 @@ def test_wrong_arguments_of_one_rank(refusals: list[dict[tuple[str, str], str | 
 def test_sparse_reductions(refusals: list[dict[tuple[str, str], str | None]], kind: str) -> None:
     for rank, found in enumerate(refusals):
         assert found["sparse_allreduce_async", kind] is None, f"rank {rank}: {found['sparse_allreduce_async', kind]}"
+
+
+def _root_outside_of_the_set() -> None:
+    """Rank 0 names a root that is a rank of the job, but not of the set."""
+    bps.init()
+    pair = bps.add_process_set([0, 1])
+    if bps.rank() < 2:
+        value = torch.tensor([bps.rank()])
+        for call in (
+            lambda root: bps.broadcast(value, root, process_set=pair),
+            lambda root: bps.broadcast_(value.clone(), root, process_set=pair),
+            lambda root: bps.broadcast_async(value, root, process_set=pair).synchronize(),
+            lambda root: bps.broadcast_object(bps.rank(), root, process_set=pair),
+        ):
+            if bps.rank() == 0:
+                with pytest.raises(ValueError, match=r"root_rank is 2; the process set has ranks 0, 1"):
+                    call(2)
+            assert call(1) == 1
+    bps.shutdown()
+
+
+def test_a_root_outside_of_the_process_set(run_workers: Callable[..., Any]) -> None:
+    run_workers(_root_outside_of_the_set, workers=3, servers=0, BYTEPS_OP_TIMEOUT="60")
 
 
 def test_a_declaration_needs_no_values(alone: None) -> None:

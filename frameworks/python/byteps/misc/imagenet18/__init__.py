@@ -60,12 +60,14 @@ class HalfPrecisionOptimizer(BaseOptimizer):
                 full.grad = torch.empty_like(full)
             full.grad.copy_(half.grad).div_(self._loss_scale)
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the optimizer's own; the float16 gradients, too."""
-        super().zero_grad(set_to_none)
+    def zero_grad(self, *args: Any, **kwargs: Any) -> Any:
+        """As the optimizer's own; the float16 gradients, too: they become None where it does not say otherwise."""
+        result = super().zero_grad(*args, **kwargs)
+        set_to_none = self._sets_to_none(args, kwargs) is not False
         for half, _ in self._pairs:
             if half.grad is not None:
                 half.grad = None if set_to_none else half.grad.zero_()
+        return result
 
 
 def DistributedOptimizer(
