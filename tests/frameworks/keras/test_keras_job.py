@@ -43,6 +43,7 @@ from keras_elastic_bodies import (
     epochs_of_both_styles,
     state,
     state_before_the_first_step,
+    state_of_a_model_that_is_not_built,
 )
 from keras_optimizer_bodies import (
     as_one_process_on_the_double_batch,
@@ -103,6 +104,7 @@ OF_ALL = [
     process_set_of_one,
     state,
     state_before_the_first_step,
+    state_of_a_model_that_is_not_built,
     overflow_of_a_local_layer,
     overflow_of_a_local_layer_while_a_rank_has_joined,
     norm_of_all_with_local_layers_is_refused,
