@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ class _Tape:
     _bps_reduction: Reduction
     _bps_local: dict[int, Any]  # variables by their ids, which another object may have once they are gone
     _bps_scale_local: bool
+    _bps_given: tf.GradientTape  # the plain one
     _bps_alone: bool = False  # in jacobian(), whose loop calls gradient()
 
     def register_local_source(self, source: Any) -> None:
@@ -46,6 +48,7 @@ class _Tape:
         Raises:
             tf.errors.OpError: see byteps.tensorflow.ops.
         """
+        self._bps_leave_off()
         gradients = super().gradient(target, sources, output_gradients, *args, **kwargs)  # type: ignore[misc]
         if self._bps_alone:
             return gradients
@@ -67,13 +70,21 @@ class _Tape:
 
         What is to be the same on all workers is averaged with push_pull().
         """
+        self._bps_leave_off()
         with self._bps_without_reduction():
             return super().jacobian(*args, **kwargs)  # type: ignore[misc]
 
     def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
         """As the tape's own: of this worker alone, as jacobian()."""
+        self._bps_leave_off()
         with self._bps_without_reduction():
             return super().batch_jacobian(*args, **kwargs)  # type: ignore[misc]
+
+    def _bps_leave_off(self) -> None:
+        """As TensorFlow's gradient() does inside of the `with` of its tape: one that is not persistent ends there."""
+        given = self._bps_given
+        if given._recording and not given._persistent and given._tape is self._tape:
+            given._pop_tape()
 
     @contextlib.contextmanager
     def _bps_without_reduction(self) -> Iterator[None]:
@@ -125,7 +136,7 @@ def DistributedGradientTape(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
-    """Makes `gradtape` one whose gradient() reduces over all workers::
+    """A tape as `gradtape`, whose gradient() reduces over all workers::
 
         with bps.DistributedGradientTape(tf.GradientTape()) as tape:
             loss = ...
@@ -135,7 +146,8 @@ def DistributedGradientTape(
     the same time, those of the first sources first.
 
     Args:
-        gradtape: the tape; the same object is returned, of a subclass of its class.
+        gradtape: the tape, whose own gradient() stays this worker's. A new one is returned, of a subclass of its class,
+            which has what it has recorded.
         device_dense: where reductions are placed.
         device_sparse: the same for tf.IndexedSlices.
         compression: one of Compression's.
@@ -168,12 +180,15 @@ def DistributedGradientTape(
         process_set=process_set,
     )
     kind = type(gradtape)
-    # The object itself changes its class: a tape that has recorded already keeps what it has.
-    gradtape.__class__ = type(kind.__name__, (_Tape, kind), {})
-    gradtape._bps_reduction = reduction
-    gradtape._bps_local = {}
-    gradtape._bps_scale_local = scale_local_gradients
-    return gradtape
+    distributed: Any = copy.copy(gradtape)
+    distributed.__class__ = type(kind.__name__, (_Tape, kind), {})
+    # Inside of a `with` it is the given one that leaves off recording at its end.
+    distributed._recording = False
+    distributed._bps_given = gradtape
+    distributed._bps_reduction = reduction
+    distributed._bps_local = {}
+    distributed._bps_scale_local = scale_local_gradients
+    return distributed
 
 
 def PartialDistributedGradientTape(

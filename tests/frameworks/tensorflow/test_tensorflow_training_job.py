@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Callable
@@ -89,6 +90,42 @@ def _tape() -> None:
             gradients = run(w, b)
             for gradient, expected in zip(gradients, ([1.5] * 3, [3] * 2, [1.5] * 3, [3] * 2)):
                 np.testing.assert_array_equal(gradient, expected)
+
+
+def _the_given_tape_stays_plain() -> None:
+    """Its gradient is this worker's own, also where the other is made while it records; rank 0 alone may take it."""
+    bps.init()
+    w = tf.Variable(tf.ones([2]))
+    scale = float(bps.rank() + 1)
+
+    def gradients(inside: bool, persistent: bool) -> tuple[Any, Any]:
+        given = tf.GradientTape(persistent=persistent)
+        with given:
+            loss = scale * tf.reduce_sum(w)
+            if inside:
+                tape = bps.DistributedGradientTape(given)
+        if not inside:
+            tape = bps.DistributedGradientTape(given)
+        assert type(given) is tf.GradientTape
+        own = given.gradient(loss, w) if persistent and bps.rank() == 0 else None
+        return own, tape.gradient(loss, w)
+
+    def within(persistent: bool) -> tuple[Any, Any]:
+        with tf.GradientTape(persistent=persistent) as given:
+            loss = scale * tf.reduce_sum(w)
+            reduced = bps.DistributedGradientTape(given).gradient(loss, w)
+        return None, reduced
+
+    for persistent in (True, False):
+        for make in (
+            functools.partial(gradients, True, persistent),
+            functools.partial(gradients, False, persistent),
+            functools.partial(within, persistent),
+        ):
+            for run in (make, tf.function(make)):
+                own, reduced = run()
+                np.testing.assert_array_equal(reduced, [1.5, 1.5])
+                assert own is None or own.numpy().tolist() == [1.0, 1.0]
 
 
 def _tape_of_unused_and_local_variables() -> None:
@@ -459,6 +496,7 @@ BODIES = [
     _broadcast_variables,
     _in_a_function,
     _tape,
+    _the_given_tape_stays_plain,
     _tape_of_unused_and_local_variables,
     _jacobians_are_local,
     _local_and_global_gradients,
