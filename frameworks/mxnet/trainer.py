@@ -52,7 +52,8 @@ class DistributedTrainer(mx.gluon.Trainer):
         gradient_predivide_factor: the part of the division by the number of workers that comes before the sum.
         prefix: before the names of parameters and gradients, the same on all ranks. None: numbered by trainer, in the
             order in which they are made.
-        process_set: the ranks whose gradients are averaged; this rank and the root are among them.
+        process_set: the ranks whose gradients are averaged; the root is among them. Others keep their own parameters,
+            and update them by their own gradients, divided by the size of the set, as with Horovod.
 
     Raises:
         TypeError: no process set, or no number as a factor.
@@ -111,12 +112,16 @@ class DistributedTrainer(mx.gluon.Trainer):
             self._check_parameters()
         called = zip(self._params, self._places)
         by_place = {f"{place:06}.{unnumbered(param.name)}": param for param, place in called}
-        broadcast_parameters(by_place, root_rank, f"{prefix}parameter", process_set)
+        if self._takes_part():
+            broadcast_parameters(by_place, root_rank, f"{prefix}parameter", process_set)
         self._params_to_init = []
+
+    def _takes_part(self) -> bool:
+        return self._process_set.included() is not False
 
     def _ask_for_parameters(self) -> mx.nd.NDArray | None:
         """The largest checksum of all ranks' parameters, and minus the smallest; None: there are no other ranks."""
-        if self._process_set.size() == 1:
+        if self._process_set.size() == 1 or not self._takes_part():
             return None
         ours = checksum(self._key(index) for index in self._in_order)
         own = mx.nd.array([ours, -ours], dtype="int64")
@@ -147,7 +152,7 @@ class DistributedTrainer(mx.gluon.Trainer):
             first += other.as_in_context(first.context)
         if self._predivide != 1.0:
             first /= self._predivide
-        if self._servers is not None:
+        if self._servers is not None or not self._takes_part():
             for other in gradients[1:]:
                 other[:] = first
             return
@@ -177,7 +182,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         """Makes all ranks update the parameters of which any has a gradient; `zero`: with zeros of those that have
         none."""
         self._check_parameters()
-        if self._servers is not None:
+        if self._servers is not None or not self._takes_part():
             return
         trained = [self._params[index] for index in self._trained()]
         fresh = [any(array._fresh_grad for array in param.list_data()) for param in trained]

@@ -72,7 +72,8 @@ class Reduction:
             return reduced
 
     def __call__(self, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
-        """The reduced gradients; None, which a variable has that the loss does not depend on, stays None.
+        """The reduced gradients; None, which a variable has that the loss does not depend on, stays None. On a rank
+        outside of the process set they are its own, as with Horovod.
 
         The first are the most urgent: the next forward pass needs the first variables first.
 
@@ -86,8 +87,11 @@ class Reduction:
         """
         if not self.of_strategy:
             _refuse_own_strategy()
+        # Also where nothing is sent: what a function reduces next has the same names on all ranks.
         names = [unique_in_graph(f"{self.prefix}.{name}") for name in names]
         results: list[Any] = list(gradients)
+        if self.process_set.included() is False:
+            return results
         dense: list[int] = []
         for index, gradient in enumerate(results):
             if isinstance(gradient, tf.IndexedSlices):

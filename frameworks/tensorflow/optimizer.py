@@ -67,7 +67,7 @@ def DistributedOptimizer(
         num_groups: Horovod's earlier name of `groups`, as a number.
         groups: which gradients Horovod sends together, as a number of groups or a list of lists of variables. It is
             checked and changes nothing here: each gradient travels when it is there, which is faster.
-        process_set: the ranks that take part; this rank is one of them.
+        process_set: the ranks that take part; the gradients of others stay their own.
         scale_local_gradients: accepted for compatibility: all gradients are reduced here.
 
     Raises:

@@ -157,7 +157,7 @@ def DistributedGradientTape(
         num_groups: Horovod's earlier name of `groups`, as a number.
         groups: which gradients Horovod sends together, as a number of groups or a list of lists of variables. It is
             checked and changes nothing here: each gradient is sent by itself, and all travel at the same time.
-        process_set: the ranks that take part; this rank is one of them.
+        process_set: the ranks that take part; the gradients of others stay their own.
         scale_local_gradients: divides the gradients of register_local_source() by size(), so that they are of the size
             of an average.
 

@@ -105,6 +105,18 @@ def process_set_of_one() -> None:
     np.testing.assert_array_equal(weights_of(model), weights_of(plain))
 
 
+def a_rank_outside_of_the_process_set() -> None:
+    """All ranks give the same set. Rank 0 is not in it, and trains by itself."""
+    bps.init()
+    last = bps.add_process_set([1])
+    for options in ({}, {"op": bps.Sum}):
+        model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01), process_set=last, **options))
+        fit(model, bps.rank(), epochs=1)
+        plain = model_of(keras, keras.optimizers.SGD(0.01))
+        fit(plain, bps.rank(), epochs=1)
+        np.testing.assert_array_equal(weights_of(model), weights_of(plain))
+
+
 def random_numbers_stay() -> None:
     """Each worker drops other inputs, also behind a broadcast."""
     bps.init()

@@ -46,6 +46,7 @@ from keras_elastic_bodies import (
     state_of_a_model_that_is_not_built,
 )
 from keras_optimizer_bodies import (
+    a_rank_outside_of_the_process_set,
     as_one_process_on_the_double_batch,
     clipping_and_averages_after_the_reduction,
     compressed,
@@ -102,6 +103,7 @@ OF_ALL = [
     values_of_pytorch,
     broadcasts_of_different_arrays_are_refused,
     process_set_of_one,
+    a_rank_outside_of_the_process_set,
     state,
     state_before_the_first_step,
     state_of_a_model_that_is_not_built,
