@@ -10,6 +10,7 @@ from installed import framework
 
 tf = framework("tensorflow")
 
+import byteps.horovod.tensorflow as hvd
 import byteps.tensorflow as bps
 import numpy as np
 from byteps.tensorflow import collectives, ops
@@ -264,6 +265,15 @@ def _process_sets() -> None:
 
     for found in _both(of_broadcast, x):
         np.testing.assert_array_equal(found, [total[0] if rank == root else 0] * 2)
+
+    def of_horovods_broadcast(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            loss = tf.reduce_sum(hvd.broadcast(x, root, name="f", process_set=mine)) * float(rank + 1)
+        return inner.gradient(loss, x)
+
+    for found in _both(of_horovods_broadcast, x):
+        np.testing.assert_array_equal(found, [total[0] / mine.size() if rank == root else 0] * 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
         bps.allreduce(x, process_set=alone if rank != 1 else outer, name="others")
     with pytest.raises(ValueError, match="does not know"):
