@@ -129,7 +129,13 @@ CALLBACKS: Wanted = {
         ("steps_per_epoch", None),
         ("verbose", 0),
     ],
-    "BestModelCheckpoint": [("monitor", "val_loss")],
+    "BestModelCheckpoint": [
+        ("monitor", "val_loss"),
+        ("verbose", 0),
+        ("save_weights_only", False),
+        ("mode", "auto"),
+        ("save_freq", "epoch"),
+    ],
 }
 ELASTIC: Wanted = {
     "KerasState": [("model", REQUIRED), ("optimizer", None)],
