@@ -53,6 +53,10 @@ class _BroadcastGlobalVariables:
         # By their ids; the variables are kept, lest another object gets the id of one that is gone.
         self._local = {id(variable): variable for variable in local_variables or ()}
 
+    def register_local_var(self, variable: Any) -> None:
+        """This variable stays this worker's own, too."""
+        self._local[id(variable)] = variable
+
     def on_train_begin(self, logs: Any = None) -> None:
         """Of Callback."""
         if self.broadcast_done:

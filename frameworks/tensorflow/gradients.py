@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,3 +135,42 @@ def _called(source: Any) -> str:
         return unnumbered(source.name)
     except AttributeError:  # a tensor in eager execution
         return "tensor"
+
+
+def reduce_shared(
+    reduction: Reduction,
+    gradients: Sequence[Any],
+    sources: Sequence[Any],
+    local: Container[int],
+    scale_local: bool,
+    generic_names: bool = False,
+) -> list[Any]:
+    """The gradients, reduced but for those of local sources.
+
+    Args:
+        reduction: what reduces.
+        gradients: of the sources, one for each.
+        sources: variables or tensors.
+        local: the ids of the local ones.
+        scale_local: divides gradients of local sources by the number of ranks, so that they are of the size of an
+            average.
+        generic_names: see source_names().
+    """
+    results = list(gradients)
+    shared = [index for index, source in enumerate(sources) if id(source) not in local]
+    names = source_names([sources[index] for index in shared], generic_names)
+    for index, gradient in zip(shared, reduction([results[index] for index in shared], names)):
+        results[index] = gradient
+    if scale_local:
+        size = reduction.process_set.size() or 1
+        for index in set(range(len(results))) - set(shared):
+            results[index] = _divided(results[index], size)
+    return results
+
+
+def _divided(gradient: Any, size: int) -> Any:
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values / size, gradient.indices, gradient.dense_shape)
+    return gradient / tf.cast(size, gradient.dtype)

@@ -12,7 +12,7 @@ from byteps.asynchronous import refuse_asynchronous
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
 from byteps.tensorflow.compression import Compression
-from byteps.tensorflow.gradients import Reduction, source_names
+from byteps.tensorflow.gradients import Reduction, reduce_shared
 
 import tensorflow as tf
 
@@ -55,14 +55,9 @@ class _Tape:
         flat_sources = tf.nest.flatten(sources)
         # IndexedSlices and None are leaves here, as in TensorFlow's own.
         flat = tf.nest.flatten(gradients, expand_composites=False)
-        shared = [index for index, source in enumerate(flat_sources) if id(source) not in self._bps_local]
-        names = source_names([flat_sources[index] for index in shared], use_generic_names)
-        for index, gradient in zip(shared, self._bps_reduction([flat[index] for index in shared], names)):
-            flat[index] = gradient
-        if self._bps_scale_local and len(shared) < len(flat):
-            size = self._bps_reduction.process_set.size() or 1
-            for index in set(range(len(flat))) - set(shared):
-                flat[index] = _divided(flat[index], size)
+        flat = reduce_shared(
+            self._bps_reduction, flat, flat_sources, self._bps_local, self._bps_scale_local, use_generic_names
+        )
         return tf.nest.pack_sequence_as(sources, flat) if tf.nest.is_nested(sources) else flat[0]
 
     def jacobian(self, *args: Any, **kwargs: Any) -> Any:
@@ -113,14 +108,6 @@ class _Tape:
             [pair for pair, local in zip(pairs, is_local) if local],
             [pair for pair, local in zip(pairs, is_local) if not local],
         )
-
-
-def _divided(gradient: Any, size: int) -> Any:
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values / size, gradient.indices, gradient.dense_shape)
-    return gradient / tf.cast(size, gradient.dtype)
 
 
 def DistributedGradientTape(

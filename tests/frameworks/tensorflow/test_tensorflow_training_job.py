@@ -369,6 +369,21 @@ def _optimizer_of_version_1() -> None:
             np.testing.assert_array_equal(session.run(w), [1, 1])
             session.run(train)
             np.testing.assert_allclose(session.run(w), [1 - 0.15] * 2)
+    for scale in (True, False):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            shared, local = (tf.compat.v1.get_variable(name, initializer=0.0) for name in ("shared", "local"))
+            table = tf.compat.v1.get_variable("table", initializer=tf.zeros([2, 1]))
+            loss = (shared + local + tf.reduce_sum(tf.gather(table, [1]))) * float(rank + 1)
+            plain = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+            optimizer = bps.DistributedOptimizer(plain, op=bps.Sum, scale_local_gradients=scale)
+            optimizer.register_local_var(local)
+            optimizer.register_local_var(table)
+            train = optimizer.minimize(loss)
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train)
+            own = -(rank + 1) / (2 if scale else 1)
+            assert session.run([shared, local]) == [-3.0, own]
+            np.testing.assert_array_equal(session.run(table), [[0], [own]])
     with pytest.raises(ValueError, match="backward_passes_per_step"):
         bps.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1), backward_passes_per_step=2)
     with pytest.raises(TypeError, match="must be an optimizer"):
