@@ -74,6 +74,7 @@ from keras_scaling_bodies import (
 from keras_value_bodies import (
     broadcasts_of_different_arrays_are_refused,
     values,
+    values_as_horovod_gives_them,
     values_of_pytorch,
 )
 
@@ -100,6 +101,7 @@ OF_ALL = [
     statistics_are_averaged,
     wrong_arguments_of_batch_normalization,
     values,
+    values_as_horovod_gives_them,
     values_of_pytorch,
     broadcasts_of_different_arrays_are_refused,
     process_set_of_one,
