@@ -31,6 +31,11 @@ _NORM_OF_ALL = (
     "they share would part. With local variables use clipnorm or clipvalue, which look at each gradient alone"
 )
 
+
+class _NoOptimizerError(TypeError, ValueError):
+    """A TypeError, and the ValueError of horovod.tensorflow."""
+
+
 # One for each gradient; None: it stays this worker's own.
 Names = Sequence[Optional[str]]
 
@@ -533,7 +538,7 @@ def DistributedOptimizer(
     check_groups(num_groups, groups)
     keras = keras_of(optimizer)
     if keras is None or not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "learning_rate")):
-        raise TypeError(
+        raise _NoOptimizerError(
             f"optimizer is a {type(optimizer).__name__}; it must be an optimizer of keras or tf_keras. For others see "
             "byteps.tensorflow, byteps.torch and byteps.jax"
         )

@@ -79,7 +79,7 @@ def DistributedOptimizer(
             an average.
 
     Raises:
-        TypeError: not an optimizer, no compression, or no number as a factor.
+        TypeError: not an optimizer (a ValueError, too, as Horovod's), no compression, or no number as a factor.
         ValueError: an unknown op, a gradient_predivide_factor that is not positive and finite or comes without
             Average, groups that are none, or backward_passes_per_step with an optimizer of TensorFlow 1 or tf_keras.
         UnimplementedError: BYTEPS_ENABLE_ASYNC=1, and an optimizer of TensorFlow 1.

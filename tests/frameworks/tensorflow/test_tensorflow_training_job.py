@@ -273,6 +273,41 @@ def _sparse() -> None:
         bps.push_pull(slices, op=bps.Max)
 
 
+def _sparse_among_others() -> None:
+    """Groups of dense tensors and IndexedSlices; what cannot be is an error before anything is sent."""
+    bps.init()
+    rank = bps.rank()
+
+    def group(**options: Any) -> list[Any]:
+        rows = tf.IndexedSlices(tf.ones([1 + rank, 2]) * (rank + 1), tf.range(1 + rank), tf.constant([4, 2]))
+        pairs = tf.IndexedSlices(tf.ones([1, 1]) * (rank + 1), tf.constant([0]), tf.constant([2, 1]))
+        return bps.grouped_allreduce([rows, tf.ones([3]) * (rank + 1), pairs, tf.ones([])], **options)
+
+    for run in (group, tf.function(group)):
+        for options in ({}, {"name": "mixed"}, {"prescale_factor": 2.0}, {"compression": bps.Compression.fp16}):
+            factor = options.get("prescale_factor", 1.0)
+            rows, three, pairs, one = run(op=bps.Sum, **options)
+            assert isinstance(rows, tf.IndexedSlices) and isinstance(pairs, tf.IndexedSlices)
+            np.testing.assert_array_equal(tf.convert_to_tensor(rows)[:, 0], factor * np.array([3.0, 2, 0, 0]))
+            np.testing.assert_array_equal(three, factor * np.full(3, 3.0))
+            np.testing.assert_array_equal(tf.convert_to_tensor(pairs), factor * np.array([[3.0], [0]]))
+            assert float(one) == factor * 2
+        rows, three, pairs, one = run()
+        np.testing.assert_array_equal(tf.convert_to_tensor(rows)[:, 0], [1.5, 1, 0, 0])
+        np.testing.assert_array_equal(three, [1.5] * 3)
+    slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([4, 2]))
+    for kind in (ValueError, NotImplementedError):
+        for op in (bps.Min, bps.Max, bps.Product, bps.Adasum):
+            for call in (
+                lambda op: bps.push_pull(slices, op=op),
+                lambda op: bps.allreduce(slices, op=op),
+                lambda op: bps.grouped_allreduce([tf.ones([2]), slices], op=op),
+                tf.function(lambda op: bps.push_pull(slices, op=op)),
+            ):
+                with pytest.raises(kind, match="sparse_as_dense"):
+                    call(op)
+
+
 def _gradient_of_slices() -> None:
     """That of the dense tensor."""
     bps.init()
@@ -386,8 +421,9 @@ def _optimizer_of_version_1() -> None:
             np.testing.assert_array_equal(session.run(table), [[0], [own]])
     with pytest.raises(ValueError, match="backward_passes_per_step"):
         bps.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1), backward_passes_per_step=2)
-    with pytest.raises(TypeError, match="must be an optimizer"):
-        bps.DistributedOptimizer(3)
+    for error in (TypeError, ValueError):
+        with pytest.raises(error, match="must be an optimizer"):
+            bps.DistributedOptimizer(3)
 
 
 def _state() -> None:
@@ -519,6 +555,7 @@ BODIES = [
     _predivided,
     _factors_and_groups_that_are_none,
     _sparse,
+    _sparse_among_others,
     _gradient_of_slices,
     _rows,
     _reduced_by_the_names_of_horovod,
