@@ -1,8 +1,17 @@
-"""Optimizers with all their variables, before the first step."""
+"""Models and optimizers that have all their variables, before the first step."""
 
 from __future__ import annotations
 
 from typing import Any
+
+
+def refuse_unbuilt(model: Any) -> None:
+    """Raises ValueError for a model that has no weights yet: there would be nothing to keep or to send."""
+    if not model.built or not model.weights:
+        raise ValueError(
+            "the model must be built first, since its state is that of its variables: give it an Input, call "
+            "model.build(input_shape), or call it with a batch"
+        )
 
 
 def build_optimizer(optimizer: Any, trainable_variables: Any) -> bool:

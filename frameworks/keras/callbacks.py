@@ -53,6 +53,10 @@ class _BroadcastGlobalVariables:
         # By their ids; the variables are kept, lest another object gets the id of one that is gone.
         self._local = {id(variable): variable for variable in local_variables or ()}
 
+    def register_local_var(self, variable: Any) -> None:
+        """This variable stays this worker's own, too."""
+        self._local[id(variable)] = variable
+
     def on_train_begin(self, logs: Any = None) -> None:
         """Of Callback."""
         if self.broadcast_done:
@@ -279,16 +283,32 @@ class _BestModelCheckpoint:
     """Keras's ModelCheckpoint that keeps the best model, and only on rank 0: put it behind MetricAverageCallback.
 
     Args:
+        monitor: and the rest: of ModelCheckpoint, in Horovod's order.
         filepath: of ModelCheckpoint; may be set later, as the attribute.
-        monitor: and the rest: of ModelCheckpoint.
     """
 
     def __init__(
-        self, monitor: str = "val_loss", verbose: int = 0, mode: str = "auto", filepath: Any = None, **kwargs: Any
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+        filepath: Any = None,
+        **kwargs: Any,
     ) -> None:
         # ModelCheckpoint looks at the end of the name.
-        given = "not set.keras" if filepath is None else filepath
-        super().__init__(filepath=given, monitor=monitor, verbose=verbose, mode=mode, save_best_only=True, **kwargs)
+        placeholder = "not set.weights.h5" if save_weights_only else "not set.keras"
+        super().__init__(
+            filepath=placeholder if filepath is None else filepath,
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
+            **kwargs,
+        )
         if filepath is None:
             self.filepath = None
 

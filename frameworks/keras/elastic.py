@@ -22,7 +22,7 @@ from typing import Any
 from byteps.arguments import root
 from byteps.elastic import ObjectState, State, run
 from byteps.keras.arrays import broadcast_to_variables, to_array, without_random_states
-from byteps.keras.built import build_optimizer
+from byteps.keras.built import build_optimizer, refuse_unbuilt
 from byteps.keras.callbacks import callback_class
 from byteps.session import current_session
 
@@ -44,9 +44,13 @@ class KerasState(ObjectState):
         model: a built model.
         optimizer: None: the model's, if it is compiled.
         values: further values, as of ObjectState.
+
+    Raises:
+        ValueError: the model is not built.
     """
 
     def __init__(self, model: Any, optimizer: Any = None, **values: Any) -> None:
+        refuse_unbuilt(model)
         self.model = model
         self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         super().__init__(**values)

@@ -77,6 +77,8 @@ def _on_torch(options: Options) -> Reduce:
     @torch.no_grad()
     def reduce(gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
         results = list(gradients)
+        if options.process_set.included() is False:
+            return results
         started = []
         for index, (gradient, name) in enumerate(zip(gradients, names)):
             if gradient is None:
@@ -102,6 +104,8 @@ def _on_jax(options: Options) -> Reduce:
 
     def reduce(gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
         results = list(gradients)
+        if options.process_set.included() is False:
+            return results
         present = [index for index, gradient in enumerate(gradients) if gradient is not None]
         factor = options.predivide
         reduced = reduce_leaves(
@@ -123,5 +127,6 @@ _BACKENDS = {"tensorflow": _on_tensorflow, "torch": _on_torch, "jax": _on_jax}
 
 
 def reduction(backend: str, options: Options) -> Reduce:
-    """The function that reduces gradients on this backend. Raises ImportError, NotImplementedError."""
+    """The function that reduces gradients on this backend; on a rank outside of the process set they stay its own.
+    Raises ImportError, NotImplementedError."""
     return _BACKENDS[backend](options)

@@ -31,6 +31,11 @@ _NORM_OF_ALL = (
     "they share would part. With local variables use clipnorm or clipvalue, which look at each gradient alone"
 )
 
+
+class _NoOptimizerError(TypeError, ValueError):
+    """A TypeError, and the ValueError of horovod.tensorflow."""
+
+
 # One for each gradient; None: it stays this worker's own.
 Names = Sequence[Optional[str]]
 
@@ -518,7 +523,7 @@ def DistributedOptimizer(
         num_groups: Horovod's earlier name of `groups`, as a number.
         groups: which gradients Horovod sends together, as a number of groups or a list of lists of variables. It is
             checked and changes nothing here: each gradient travels when it is there, which is faster.
-        process_set: the ranks that take part; this rank is one of them.
+        process_set: the ranks that take part; the gradients of others stay their own.
         scale_local_gradients: divides the gradients of register_local_var() by size(), so that they are of the size of
             an average.
 
@@ -533,7 +538,7 @@ def DistributedOptimizer(
     check_groups(num_groups, groups)
     keras = keras_of(optimizer)
     if keras is None or not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "learning_rate")):
-        raise TypeError(
+        raise _NoOptimizerError(
             f"optimizer is a {type(optimizer).__name__}; it must be an optimizer of keras or tf_keras. For others see "
             "byteps.tensorflow, byteps.torch and byteps.jax"
         )

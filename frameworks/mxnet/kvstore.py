@@ -12,13 +12,15 @@ worker with "byteps". The store keeps no values and updates none: it has what MX
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from byteps.asynchronous import refuse_asynchronous
 from byteps.basics import init, is_initialized
 from byteps.mxnet.compression import from_params
 from byteps.mxnet.ops import broadcast_, push_pull_inplace
-from byteps.reduce_op import Sum
+from byteps.mxnet.parameter_names import by_number, checksum, listed, unnumbered
+from byteps.reduce_op import Max, Sum
 from byteps.session import current_session
 
 import mxnet as mx
@@ -59,6 +61,38 @@ class BytePS(mx.kv.KVStoreBase):
         broadcast_(outputs[0], 0, f"{self._prefix}.{key}", priority)
         for other in outputs[1:]:
             other[:] = outputs[0]
+
+    def check_parameters(self, names: Sequence[str]) -> None:
+        """Waits until all ranks have told what a Trainer's parameters are called, in its order.
+
+        The Trainer's keys are the places of its parameters. Of a dict it sorts them by name, where "dense10" comes
+        before "dense9": ranks that have made other blocks before may give one key to different layers.
+
+        Raises:
+            ValueError: the ranks' parameters have other names but for Gluon's numbers, or another order.
+        """
+        if self.num_workers == 1:
+            return
+        called = [unnumbered(name) for name in names]
+        of_name = {name: place for place, name in enumerate(sorted(names, key=by_number))}
+        sums = [checksum(called), checksum(str(of_name[name]) for name in names)]
+        # A list keeps the order the program gives it. Only one of sorted names may have been a dict.
+        no_dict = list(names) != sorted(names)
+        own = mx.nd.array([*sums, *(-each for each in sums), no_dict], dtype="int64")
+        agreed = push_pull_inplace(own, name=f"{self._prefix}.parameters", op=Max).asnumpy()
+        largest, smallest, any_is_no_dict = agreed[:2], -agreed[2:4], bool(agreed[4])
+        if largest[0] != smallest[0]:
+            raise ValueError(
+                "the ranks' parameters differ in number, name or order; those of this rank, without Gluon's numbers: "
+                f"{listed(called)}. Make the same blocks on all ranks, with the same prefixes"
+            )
+        if largest[1] != smallest[1] and not any_is_no_dict:
+            raise ValueError(
+                "Gluon's Trainer has the ranks' parameters in different orders, since their names have other numbers "
+                f"on each (dense10 sorts before dense9); the order of this rank: {listed(names)}. Take "
+                "byteps.mxnet.DistributedTrainer, which matches them, give the blocks prefixes, or make the same "
+                "blocks on all ranks"
+            )
 
     def init(self, key: Any, value: Arrays) -> None:
         """As broadcast, in place: what Module calls before the first batch."""
@@ -171,16 +205,21 @@ mx.kv.KVStoreBase.kv_registry[_SYNCHRONOUS] = Dist_BytePS
 
 
 def _keep_on_one_device(module: Any) -> None:
-    """Trainer and Module leave a store out, by its name, if there is one device and no "dist" in the name."""
+    """Trainer and Module leave a store out, by its name, if there is one device and no "dist" in the name. And a
+    Trainer's parameters are compared with those of the other ranks, before it broadcasts any."""
     original = module._create_kvstore
     if getattr(original, "keeps_byteps", False):
         return
 
     @functools.wraps(original)
-    def create(kvstore: Any, *args: Any) -> Any:
+    def create(kvstore: Any, num_device: int, arg_params: dict[str, Any]) -> tuple[Any, bool]:
         if isinstance(kvstore, str) and kvstore.lower() == "byteps":
             kvstore = mx.kv.create(kvstore)
-        return original(kvstore, *args)
+        store, update_on_kvstore = original(kvstore, num_device, arg_params)
+        # Module's keys are names: where ranks have others, its operations do not meet.
+        if module is mxnet.gluon.trainer and isinstance(store, BytePS):
+            store.check_parameters(list(arg_params))
+        return store, update_on_kvstore
 
     create.keeps_byteps = True
     module._create_kvstore = create

@@ -33,7 +33,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         name: before the indices, the same on all ranks. None: "gradient" for the first optimizer of a session,
             "gradient.1" for the second and so on, in the order in which they are made.
         gradient_predivide_factor: the part of the division by the number of workers that comes before the sum.
-        process_set: the ranks whose gradients are averaged; this rank is one of them.
+        process_set: the ranks whose gradients are averaged. Others update by their own, divided by the size of the set,
+            as with Horovod.
 
     Raises:
         TypeError: not an optimizer, no number as a factor, or no process set.
@@ -84,7 +85,11 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
 
     def _reduce(self, index: Any, grad: Any) -> None:
         indices, gradients = (index, grad) if isinstance(index, (tuple, list)) else ([index], [grad])
+        takes_part = self._process_set.included() is not False
         for number, gradient in zip(indices, gradients):
+            if not takes_part:
+                gradient /= self._process_set.size()
+                continue
             priority = -number if isinstance(number, int) else 0
             if self._predivide != 1.0:
                 gradient /= self._predivide

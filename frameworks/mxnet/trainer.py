@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-import zlib
 from typing import Any
 
 from byteps.arguments import predivide_factor
@@ -13,6 +11,7 @@ from byteps.mxnet.compression import Compression, Compressor, check_compression,
 from byteps.mxnet.functions import broadcast_parameters
 from byteps.mxnet.ops import push_pull, push_pull_inplace
 from byteps.mxnet.optimizer import DistributedOptimizer
+from byteps.mxnet.parameter_names import by_number, checksum, listed, unnumbered
 from byteps.mxnet.server_parameters import ServerParameters
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Average, Max, Sum
@@ -20,26 +19,13 @@ from byteps.session import current_session
 
 import mxnet as mx
 
-# Names of parameters in an error.
-_SHOWN = 8
-
-
-def _by_number(key: Any) -> list[Any]:
-    """For sorting: "dense9" before "dense10", since names have numbers that depend on what else a process has made."""
-    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", str(key)))]
-
 
 def _places(params: Any) -> list[int]:
     """For each parameter, as Gluon's Trainer counts them, its number among all: the same on all ranks."""
     if not hasattr(params, "keys"):
         return list(range(len(params))) if isinstance(params, (list, tuple)) else []
-    of_key = {key: place for place, key in enumerate(sorted(params.keys(), key=_by_number))}
+    of_key = {key: place for place, key in enumerate(sorted(params.keys(), key=by_number))}
     return [of_key[key] for key in sorted(params.keys())]
-
-
-def _unnumbered(name: str) -> str:
-    """The name without what depends on what else a process has made: "net_dense_weight" of "net0_dense12_weight"."""
-    return re.sub(r"\d+(?=_)", "", name)
 
 
 class DistributedTrainer(mx.gluon.Trainer):
@@ -66,7 +52,8 @@ class DistributedTrainer(mx.gluon.Trainer):
         gradient_predivide_factor: the part of the division by the number of workers that comes before the sum.
         prefix: before the names of parameters and gradients, the same on all ranks. None: numbered by trainer, in the
             order in which they are made.
-        process_set: the ranks whose gradients are averaged; this rank and the root are among them.
+        process_set: the ranks whose gradients are averaged; the root is among them. Others keep their own parameters,
+            and update them by their own gradients, divided by the size of the set, as with Horovod.
 
     Raises:
         TypeError: no process set, or no number as a factor.
@@ -124,16 +111,20 @@ class DistributedTrainer(mx.gluon.Trainer):
         if made_in_order:
             self._check_parameters()
         called = zip(self._params, self._places)
-        by_place = {f"{place:06}.{_unnumbered(param.name)}": param for param, place in called}
-        broadcast_parameters(by_place, root_rank, f"{prefix}parameter", process_set)
+        by_place = {f"{place:06}.{unnumbered(param.name)}": param for param, place in called}
+        if self._takes_part():
+            broadcast_parameters(by_place, root_rank, f"{prefix}parameter", process_set)
         self._params_to_init = []
+
+    def _takes_part(self) -> bool:
+        return self._process_set.included() is not False
 
     def _ask_for_parameters(self) -> mx.nd.NDArray | None:
         """The largest checksum of all ranks' parameters, and minus the smallest; None: there are no other ranks."""
-        if self._process_set.size() == 1:
+        if self._process_set.size() == 1 or not self._takes_part():
             return None
-        checksum = zlib.crc32("\n".join(self._key(index) for index in self._in_order).encode())
-        own = mx.nd.array([checksum, -checksum], dtype="int64")
+        ours = checksum(self._key(index) for index in self._in_order)
+        own = mx.nd.array([ours, -ours], dtype="int64")
         return push_pull_inplace(own, name=f"{self._prefix}parameters", op=Max, process_set=self._process_set)
 
     def _check_parameters(self) -> None:
@@ -142,8 +133,7 @@ class DistributedTrainer(mx.gluon.Trainer):
             return
         largest, minus_smallest = (int(value) for value in self._asked.asnumpy())
         if largest != -minus_smallest:
-            keys = [self._key(index) for index in self._in_order]
-            shown = ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else "")
+            shown = listed([self._key(index) for index in self._in_order])
             raise ValueError(
                 "the ranks' parameters differ in number or name; those of this rank, without Gluon's numbers: "
                 f"{shown}. Make the same blocks on all ranks, with the same prefixes"
@@ -162,7 +152,7 @@ class DistributedTrainer(mx.gluon.Trainer):
             first += other.as_in_context(first.context)
         if self._predivide != 1.0:
             first /= self._predivide
-        if self._servers is not None:
+        if self._servers is not None or not self._takes_part():
             for other in gradients[1:]:
                 other[:] = first
             return
@@ -186,13 +176,13 @@ class DistributedTrainer(mx.gluon.Trainer):
     def _key(self, index: int) -> str:
         """The same on all ranks for the parameter that Gluon gives this index; and another one for another parameter,
         where ranks have different ones."""
-        return f"{self._places[index]}.{_unnumbered(self._params[index].name)}"
+        return f"{self._places[index]}.{unnumbered(self._params[index].name)}"
 
     def _agree_on_stale(self, zero: bool) -> None:
         """Makes all ranks update the parameters of which any has a gradient; `zero`: with zeros of those that have
         none."""
         self._check_parameters()
-        if self._servers is not None:
+        if self._servers is not None or not self._takes_part():
             return
         trained = [self._params[index] for index in self._trained()]
         fresh = [any(array._fresh_grad for array in param.list_data()) for param in trained]

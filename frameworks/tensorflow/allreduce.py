@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from byteps.process_set import ProcessSet, global_process_set
+from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import ReduceOp
-from byteps.tensorflow.compression import Compression
-from byteps.tensorflow.library import check_device
+from byteps.tensorflow.compression import Compression, check_compression
+from byteps.tensorflow.library import check_device, sendable
+from byteps.tensorflow.names import group_names
 from byteps.tensorflow.ops import check_op, grouped_push_pull, push_pull
 from byteps.tensorflow.scaling import scaled
+from byteps.tensorflow.sparse import check_sparse_op, push_pull_slices
 
 import tensorflow as tf
 
@@ -59,25 +61,42 @@ def grouped_allreduce(
     op: ReduceOp | int | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    name: str | None = None,
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
+    name: str | None = None,
 ) -> list[Any]:
-    """allreduce of several tensors at the same time. Raises ValueError for tf.IndexedSlices."""
+    """allreduce of several tensors at the same time. tf.IndexedSlices among them are gathered behind the others, one
+    after the other in eager execution."""
     del ignore_name_scope
+    check_compression(compression)
     check_device("device_dense", device_dense)
     check_device("device_sparse", device_sparse)
-    if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
-        raise ValueError("grouped_allreduce takes no tf.IndexedSlices; reduce them one by one, or as dense tensors")
+    chosen = check_op(op, average)
+    process_set = check_process_set(process_set)
+    results = [scaled(tensor, prescale_factor, postscale_factor) for tensor in tensors]
+    sparse = [index for index, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
+    if sparse:
+        check_sparse_op(chosen)
+    for index in sparse:
+        sendable(results[index].values)
+    dense = [index for index in range(len(results)) if index not in sparse]
     with tf.device(device_dense):
         reduced = grouped_push_pull(
-            [scaled(tensor, prescale_factor, postscale_factor) for tensor in tensors],
+            [results[index] for index in dense],
             compression=compression,
-            op=check_op(op, average),
+            op=chosen,
             name=name,
             process_set=process_set,
         )
-        return [scaled(tensor, postscale_factor) for tensor in reduced]
+        for index, tensor in zip(dense, reduced):
+            results[index] = scaled(tensor, postscale_factor)
+    with tf.device(device_sparse):
+        # Numbers of rows differ between ranks, as of allgather.
+        names = group_names("allgather", name, "", [results[index].values for index in sparse], process_set)
+        for place, (index, given) in enumerate(zip(sparse, names)):
+            slices = push_pull_slices(results[index], given, chosen, -len(dense) - place, compression, process_set)
+            results[index] = scaled(slices, postscale_factor)
+    return results
 
 
 def broadcast_(

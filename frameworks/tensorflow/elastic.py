@@ -65,10 +65,17 @@ class TensorFlowKerasState(TensorFlowState):
         optimizer: None: the model's, if it is compiled.
         backend: accepted for compatibility: Horovod's is the module of Keras's backend.
         values: further values, as of ObjectState.
+
+    Raises:
+        ValueError: the model is not built.
     """
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **values: Any) -> None:
+        # Not above: byteps.keras needs a Keras to be imported.
+        from byteps.keras.built import refuse_unbuilt
+
         del backend
+        refuse_unbuilt(model)
         self.model = model
         self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         super().__init__((), **values)
@@ -76,7 +83,6 @@ class TensorFlowKerasState(TensorFlowState):
     def _variables(self) -> list[Any]:
         if self.optimizer is None:
             return list(self.model.variables)
-        # Not above: byteps.keras needs a Keras to be imported.
         from byteps.keras.built import build_optimizer
 
         build_optimizer(self.optimizer, self.model.trainable_variables)

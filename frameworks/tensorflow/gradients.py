@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,8 @@ class Reduction:
             return reduced
 
     def __call__(self, gradients: Sequence[Any], names: Sequence[str]) -> list[Any]:
-        """The reduced gradients; None, which a variable has that the loss does not depend on, stays None.
+        """The reduced gradients; None, which a variable has that the loss does not depend on, stays None. On a rank
+        outside of the process set they are its own, as with Horovod.
 
         The first are the most urgent: the next forward pass needs the first variables first.
 
@@ -86,8 +87,11 @@ class Reduction:
         """
         if not self.of_strategy:
             _refuse_own_strategy()
+        # Also where nothing is sent: what a function reduces next has the same names on all ranks.
         names = [unique_in_graph(f"{self.prefix}.{name}") for name in names]
         results: list[Any] = list(gradients)
+        if self.process_set.included() is False:
+            return results
         dense: list[int] = []
         for index, gradient in enumerate(results):
             if isinstance(gradient, tf.IndexedSlices):
@@ -131,3 +135,42 @@ def _called(source: Any) -> str:
         return unnumbered(source.name)
     except AttributeError:  # a tensor in eager execution
         return "tensor"
+
+
+def reduce_shared(
+    reduction: Reduction,
+    gradients: Sequence[Any],
+    sources: Sequence[Any],
+    local: Container[int],
+    scale_local: bool,
+    generic_names: bool = False,
+) -> list[Any]:
+    """The gradients, reduced but for those of local sources.
+
+    Args:
+        reduction: what reduces.
+        gradients: of the sources, one for each.
+        sources: variables or tensors.
+        local: the ids of the local ones.
+        scale_local: divides gradients of local sources by the number of ranks, so that they are of the size of an
+            average.
+        generic_names: see source_names().
+    """
+    results = list(gradients)
+    shared = [index for index, source in enumerate(sources) if id(source) not in local]
+    names = source_names([sources[index] for index in shared], generic_names)
+    for index, gradient in zip(shared, reduction([results[index] for index in shared], names)):
+        results[index] = gradient
+    if scale_local:
+        size = reduction.process_set.size() or 1
+        for index in set(range(len(results))) - set(shared):
+            results[index] = _divided(results[index], size)
+    return results
+
+
+def _divided(gradient: Any, size: int) -> Any:
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values / size, gradient.indices, gradient.dense_shape)
+    return gradient / tf.cast(size, gradient.dtype)

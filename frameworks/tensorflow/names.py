@@ -20,6 +20,9 @@ import tensorflow as tf
 # second time. The number behind the last slash is the graph's, and stays; that of the output does not.
 _NUMBERS = re.compile(r"(_\d+)+(?=/)|:\d+$")
 
+# "917": the placeholder of an eager tensor that a function captures is called by a number of this process's.
+_CAPTURED = re.compile(r"(?<![^/])\d+(_\d+)?$")
+
 # A branch, or a gradient of one: "cond_1_true_12", "cond_1_true_12_grad_30".
 _BRANCH = re.compile(r"(.*)_(true|false|branch\d+)_\d+((?:_grad_\d+|_rewritten)*)")
 
@@ -105,7 +108,8 @@ def operation_name(
         return tensor_name(scope + tensor_name(name))
     if tf.executing_eagerly():
         return f"{scope}{kind}.noname.{current_session().number(kind, process_set.key())}"
-    return unique_in_graph(f"{scope}{kind}." + _NUMBERS.sub("", getattr(tensor, "name", None) or "tensor"))
+    called = _NUMBERS.sub("", getattr(tensor, "name", None) or "tensor")
+    return unique_in_graph(f"{scope}{kind}." + _CAPTURED.sub("captured", called))
 
 
 def group_names(

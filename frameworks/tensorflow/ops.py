@@ -197,6 +197,12 @@ def grouped_push_pull(
     return reduce_named(converted, names, chosen, priorities, compression, set_ranks(process_set))
 
 
+@tf.custom_gradient
+def _divided_backwards(tensor: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    """The tensor, whose gradient is divided by the size."""
+    return tf.identity(tensor), lambda gradient: (tf.convert_to_tensor(gradient) / size, None)
+
+
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -205,6 +211,7 @@ def broadcast(
     is_variable: bool = True,
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
+    gradient_op: ReduceOp = Sum,
 ) -> tf.Tensor:
     """Copies the root's `tensor` to every rank. Differentiable.
 
@@ -216,14 +223,18 @@ def broadcast(
         is_variable: accepted for compatibility.
         priority: larger is sooner.
         process_set: the ranks that take part; the root and this rank are among them.
+        gradient_op: what the root's gradient is of the gradients of all ranks; that of the others is zero. Sum, as in
+            BytePS, or Average, as in Horovod.
 
     Raises:
         tf.errors.OpError: see the module.
-        ValueError: before init(), or the root is not a rank.
+        ValueError: before init(), the root is not a rank, or another gradient_op.
         TypeError: a dtype that cannot be sent, no scope, or a process set in the place of `is_variable`.
     """
     if isinstance(is_variable, ProcessSet):
         raise TypeError(f"is_variable is {is_variable!r}; give a process set by name: process_set=...")
+    if gradient_op not in (Average, Sum):
+        raise ValueError(f"gradient_op is {gradient_op!r}; it must be Average or Sum")
     refuse_xla()
     root_rank = root(current_session(), root_rank)
     tensor = sendable(tensor)
@@ -231,6 +242,9 @@ def broadcast(
     priority = priority_number(priority)
     given = operation_name("broadcast", name, scope, tensor, process_set)
     ranks = set_ranks(process_set)
+    if gradient_op is Average and (tensor.dtype.is_floating or tensor.dtype.is_complex):
+        # The name above is that of the tensor itself.
+        tensor = _divided_backwards(tensor, tf.cast(process_set.size(), tensor.dtype))
     if ranks:
         return collective(_native.BROADCAST, tensor, given, ranks, priority, root_rank=root_rank)[0]
     return OPS.byteps_broadcast(tensor, tensor_name=given, root_rank=root_rank, priority=priority)

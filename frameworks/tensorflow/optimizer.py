@@ -9,7 +9,7 @@ from byteps.asynchronous import refuse_asynchronous
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
 from byteps.tensorflow.compression import Compression
-from byteps.tensorflow.gradients import Reduction, source_names
+from byteps.tensorflow.gradients import Reduction, reduce_shared
 
 import tensorflow as tf
 
@@ -18,6 +18,12 @@ class _Optimizer:
     """What a DistributedOptimizer of TensorFlow 1 adds to the optimizer's own class."""
 
     _bps_reduction: Reduction
+    _bps_local: dict[int, Any]  # variables by their ids, which another object may have once they are gone
+    _bps_scale_local: bool
+
+    def register_local_var(self, variable: Any) -> None:
+        """The gradient of this variable is not reduced: it belongs to this worker alone."""
+        self._bps_local[id(variable)] = variable
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """As the optimizer's own, reduced over all workers.
@@ -27,8 +33,9 @@ class _Optimizer:
         """
         pairs = super().compute_gradients(*args, **kwargs)  # type: ignore[misc]
         variables = [variable for _, variable in pairs]
-        gradients = self._bps_reduction([gradient for gradient, _ in pairs], source_names(variables))
-        return list(zip(gradients, variables))
+        gradients = [gradient for gradient, _ in pairs]
+        reduced = reduce_shared(self._bps_reduction, gradients, variables, self._bps_local, self._bps_scale_local)
+        return list(zip(reduced, variables))
 
 
 def DistributedOptimizer(
@@ -67,11 +74,12 @@ def DistributedOptimizer(
         num_groups: Horovod's earlier name of `groups`, as a number.
         groups: which gradients Horovod sends together, as a number of groups or a list of lists of variables. It is
             checked and changes nothing here: each gradient travels when it is there, which is faster.
-        process_set: the ranks that take part; this rank is one of them.
-        scale_local_gradients: accepted for compatibility: all gradients are reduced here.
+        process_set: the ranks that take part; the gradients of others stay their own.
+        scale_local_gradients: divides the gradients of register_local_var() by size(), so that they are of the size of
+            an average.
 
     Raises:
-        TypeError: not an optimizer, no compression, or no number as a factor.
+        TypeError: not an optimizer (a ValueError, too, as Horovod's), no compression, or no number as a factor.
         ValueError: an unknown op, a gradient_predivide_factor that is not positive and finite or comes without
             Average, groups that are none, or backward_passes_per_step with an optimizer of TensorFlow 1 or tf_keras.
         UnimplementedError: BYTEPS_ENABLE_ASYNC=1, and an optimizer of TensorFlow 1.
@@ -95,7 +103,7 @@ def DistributedOptimizer(
             scale_local_gradients=scale_local_gradients,
         )
     refuse_asynchronous("byteps.tensorflow.DistributedOptimizer of an optimizer of TensorFlow 1")
-    del name, use_locking, scale_local_gradients
+    del name, use_locking
     if backward_passes_per_step != 1:
         raise ValueError(
             f"backward_passes_per_step is {backward_passes_per_step}; with an optimizer of TensorFlow 1 it must be 1"
@@ -112,4 +120,6 @@ def DistributedOptimizer(
     kind = type(optimizer)
     optimizer.__class__ = type(kind.__name__, (_Optimizer, kind), {})
     optimizer._bps_reduction = reduction
+    optimizer._bps_local = {}
+    optimizer._bps_scale_local = scale_local_gradients
     return optimizer

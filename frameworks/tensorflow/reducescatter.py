@@ -71,11 +71,11 @@ def grouped_reducescatter(
     device_dense: str = "",
     compression: Any = Compression.none,
     op: ReduceOp | int = Average,
-    name: str | None = None,
     process_set: ProcessSet = global_process_set,
-    ignore_name_scope: bool = False,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
 ) -> list[tf.Tensor]:
     """reducescatter of several tensors at the same time."""
     del ignore_name_scope

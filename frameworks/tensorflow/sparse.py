@@ -13,6 +13,22 @@ from byteps.tensorflow.collectives import set_ranks
 import tensorflow as tf
 
 
+class _SparseReductionError(NotImplementedError, ValueError):
+    """An op that IndexedSlices have not: a ValueError, and Horovod's NotImplementedError."""
+
+    # By this AutoGraph knows that it can make the exception again, with its own words before the message; else what
+    # comes out of a tf.function would be of neither kind.
+    __init__ = Exception.__init__
+
+
+def check_sparse_op(op: ReduceOp) -> None:
+    """Raises ValueError, which is a NotImplementedError, too, for what tf.IndexedSlices cannot be reduced by."""
+    if op not in (Sum, Average):
+        raise _SparseReductionError(
+            f"IndexedSlices can be summed or averaged, not op={op.name}; give sparse_as_dense=True"
+        )
+
+
 @tf.custom_gradient
 def _gathered(rows: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, Any]:
     """The rows. Their gradient is that of a sum over workers, the sum of the workers' gradients; that of an allgather
@@ -32,10 +48,9 @@ def push_pull_slices(
     the sum.
 
     Raises:
-        ValueError: another op.
+        ValueError: another op; it is a NotImplementedError, too, as Horovod's.
     """
-    if op not in (Sum, Average):
-        raise ValueError(f"IndexedSlices can be summed or averaged, not op={op.name}; give sparse_as_dense=True")
+    check_sparse_op(op)
     ranks = set_ranks(process_set)
     sent, context = compression.compress(tf.convert_to_tensor(slices.values))
     count = len(ranks) or current_session().native.info()["size"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from byteps.asynchronous import refuse_asynchronous
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp
 from byteps.tensorflow.compression import Compression
-from byteps.tensorflow.gradients import Reduction, source_names
+from byteps.tensorflow.gradients import Reduction, reduce_shared
 
 import tensorflow as tf
 
@@ -22,6 +23,7 @@ class _Tape:
     _bps_reduction: Reduction
     _bps_local: dict[int, Any]  # variables by their ids, which another object may have once they are gone
     _bps_scale_local: bool
+    _bps_given: tf.GradientTape  # the plain one
     _bps_alone: bool = False  # in jacobian(), whose loop calls gradient()
 
     def register_local_source(self, source: Any) -> None:
@@ -46,20 +48,16 @@ class _Tape:
         Raises:
             tf.errors.OpError: see byteps.tensorflow.ops.
         """
+        self._bps_leave_off()
         gradients = super().gradient(target, sources, output_gradients, *args, **kwargs)  # type: ignore[misc]
         if self._bps_alone:
             return gradients
         flat_sources = tf.nest.flatten(sources)
         # IndexedSlices and None are leaves here, as in TensorFlow's own.
         flat = tf.nest.flatten(gradients, expand_composites=False)
-        shared = [index for index, source in enumerate(flat_sources) if id(source) not in self._bps_local]
-        names = source_names([flat_sources[index] for index in shared], use_generic_names)
-        for index, gradient in zip(shared, self._bps_reduction([flat[index] for index in shared], names)):
-            flat[index] = gradient
-        if self._bps_scale_local and len(shared) < len(flat):
-            size = self._bps_reduction.process_set.size() or 1
-            for index in set(range(len(flat))) - set(shared):
-                flat[index] = _divided(flat[index], size)
+        flat = reduce_shared(
+            self._bps_reduction, flat, flat_sources, self._bps_local, self._bps_scale_local, use_generic_names
+        )
         return tf.nest.pack_sequence_as(sources, flat) if tf.nest.is_nested(sources) else flat[0]
 
     def jacobian(self, *args: Any, **kwargs: Any) -> Any:
@@ -67,13 +65,21 @@ class _Tape:
 
         What is to be the same on all workers is averaged with push_pull().
         """
+        self._bps_leave_off()
         with self._bps_without_reduction():
             return super().jacobian(*args, **kwargs)  # type: ignore[misc]
 
     def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
         """As the tape's own: of this worker alone, as jacobian()."""
+        self._bps_leave_off()
         with self._bps_without_reduction():
             return super().batch_jacobian(*args, **kwargs)  # type: ignore[misc]
+
+    def _bps_leave_off(self) -> None:
+        """As TensorFlow's gradient() does inside of the `with` of its tape: one that is not persistent ends there."""
+        given = self._bps_given
+        if given._recording and not given._persistent and given._tape is self._tape:
+            given._pop_tape()
 
     @contextlib.contextmanager
     def _bps_without_reduction(self) -> Iterator[None]:
@@ -104,14 +110,6 @@ class _Tape:
         )
 
 
-def _divided(gradient: Any, size: int) -> Any:
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values / size, gradient.indices, gradient.dense_shape)
-    return gradient / tf.cast(size, gradient.dtype)
-
-
 def DistributedGradientTape(
     gradtape: tf.GradientTape,
     device_dense: str = "",
@@ -125,7 +123,7 @@ def DistributedGradientTape(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
-    """Makes `gradtape` one whose gradient() reduces over all workers::
+    """A tape as `gradtape`, whose gradient() reduces over all workers::
 
         with bps.DistributedGradientTape(tf.GradientTape()) as tape:
             loss = ...
@@ -135,7 +133,8 @@ def DistributedGradientTape(
     the same time, those of the first sources first.
 
     Args:
-        gradtape: the tape; the same object is returned, of a subclass of its class.
+        gradtape: the tape, whose own gradient() stays this worker's. A new one is returned, of a subclass of its class,
+            which has what it has recorded.
         device_dense: where reductions are placed.
         device_sparse: the same for tf.IndexedSlices.
         compression: one of Compression's.
@@ -145,7 +144,7 @@ def DistributedGradientTape(
         num_groups: Horovod's earlier name of `groups`, as a number.
         groups: which gradients Horovod sends together, as a number of groups or a list of lists of variables. It is
             checked and changes nothing here: each gradient is sent by itself, and all travel at the same time.
-        process_set: the ranks that take part; this rank is one of them.
+        process_set: the ranks that take part; the gradients of others stay their own.
         scale_local_gradients: divides the gradients of register_local_source() by size(), so that they are of the size
             of an average.
 
@@ -168,12 +167,15 @@ def DistributedGradientTape(
         process_set=process_set,
     )
     kind = type(gradtape)
-    # The object itself changes its class: a tape that has recorded already keeps what it has.
-    gradtape.__class__ = type(kind.__name__, (_Tape, kind), {})
-    gradtape._bps_reduction = reduction
-    gradtape._bps_local = {}
-    gradtape._bps_scale_local = scale_local_gradients
-    return gradtape
+    distributed: Any = copy.copy(gradtape)
+    distributed.__class__ = type(kind.__name__, (_Tape, kind), {})
+    # Inside of a `with` it is the given one that leaves off recording at its end.
+    distributed._recording = False
+    distributed._bps_given = gradtape
+    distributed._bps_reduction = reduction
+    distributed._bps_local = {}
+    distributed._bps_scale_local = scale_local_gradients
+    return distributed
 
 
 def PartialDistributedGradientTape(

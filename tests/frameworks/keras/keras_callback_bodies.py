@@ -130,3 +130,7 @@ def best_model_of_rank_0() -> None:
         best = callbacks.BestModelCheckpoint(monitor="loss", filepath=str(path))
         fit(model, bps.rank(), callbacks=[callbacks.MetricAverageCallback(), best])
         assert path.exists() == (bps.rank() == 0)
+        weights = callbacks.BestModelCheckpoint("loss", 0, True, "min", "epoch")
+        weights.filepath = str(Path(folder) / "best.weights.h5")
+        fit(model, bps.rank(), callbacks=[callbacks.MetricAverageCallback(), weights])
+        assert Path(weights.filepath).exists() == (bps.rank() == 0)

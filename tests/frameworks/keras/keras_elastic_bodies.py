@@ -6,6 +6,7 @@ from typing import Any
 
 import byteps.keras as bps
 import numpy as np
+import pytest
 from byteps.keras.callbacks import callback_class
 from byteps.keras.elastic import CommitState, UpdateEpochState, model_variables
 from byteps.keras.flavor import is_keras_3
@@ -26,14 +27,32 @@ def state() -> None:
     np.testing.assert_array_equal(weights_of(model), before)
 
 
+def _kinds_of_states() -> list[Any]:
+    if keras.backend.backend() != "tensorflow":
+        return [bps.elastic.KerasState]
+    from byteps.tensorflow.elastic import TensorFlowKerasState
+
+    return [bps.elastic.KerasState, TensorFlowKerasState]
+
+
+def state_of_a_model_that_is_not_built() -> None:
+    bps.init()
+    for kind in _kinds_of_states():
+        compiled = model_of(keras, bps.DistributedOptimizer(keras.optimizers.Adam(0.01)), built=False)
+        model = keras.Sequential([keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+        for unbuilt in (compiled, model):
+            with pytest.raises(ValueError, match="must be built first"):
+                kind(unbuilt, batch=0)
+        model.build((None, 8))
+        kind(model, batch=0).sync()
+        start = weights_of(model)
+        assert bps.broadcast_object(start, 0).tobytes() == start.tobytes()
+
+
 def state_before_the_first_step() -> None:
     """The optimizer's variables are part of a state that was made before it has any."""
     bps.init()
-    kinds = [bps.elastic.KerasState]
-    if keras.backend.backend() == "tensorflow":
-        from byteps.tensorflow.elastic import TensorFlowKerasState
-
-        kinds.append(TensorFlowKerasState)
+    kinds = _kinds_of_states()
     legacy = None if is_keras_3(keras) else getattr(keras.optimizers, "legacy", None)
     for kind in kinds:
         for optimizers in (keras.optimizers, *([legacy] if legacy else [])):

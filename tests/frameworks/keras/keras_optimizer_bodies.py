@@ -25,16 +25,26 @@ def local_variables_stay() -> None:
     others = b"".join(weight.tobytes() for weight in model.get_weights()[1:])
     assert bps.broadcast_object(others, 0) == others
 
+    later = model.weights[1]
+    later.assign(np.full(later.shape, float(bps.rank())))
+    callback = callbacks_of(keras).BroadcastGlobalVariablesCallback(0, local_variables=[local])
+    callback.register_local_var(later)
+    callback.set_model(model)
+    callback.on_train_begin()
+    np.testing.assert_array_equal(model.get_weights()[0], own)
+    np.testing.assert_array_equal(model.get_weights()[1], np.full(later.shape, float(bps.rank())))
+
     class Variable:
         pass
 
-    gone = Variable()
-    lives = weakref.ref(gone)
+    gone, registered = Variable(), Variable()
+    lives = [weakref.ref(gone), weakref.ref(registered)]
     callback = callbacks_of(keras).BroadcastGlobalVariablesCallback(0, local_variables=[gone])
-    del gone
+    callback.register_local_var(registered)
+    del gone, registered
     gc.collect()
     # Else another variable may get its id, and would be taken for a local one.
-    assert lives() is not None and callback is not None
+    assert all(each() is not None for each in lives) and callback is not None
 
 
 def as_one_process_on_the_double_batch() -> None:
@@ -103,6 +113,18 @@ def process_set_of_one() -> None:
     plain = model_of(keras, keras.optimizers.SGD(0.01))
     fit(plain, bps.rank(), epochs=1)
     np.testing.assert_array_equal(weights_of(model), weights_of(plain))
+
+
+def a_rank_outside_of_the_process_set() -> None:
+    """All ranks give the same set. Rank 0 is not in it, and trains by itself."""
+    bps.init()
+    last = bps.add_process_set([1])
+    for options in ({}, {"op": bps.Sum}):
+        model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01), process_set=last, **options))
+        fit(model, bps.rank(), epochs=1)
+        plain = model_of(keras, keras.optimizers.SGD(0.01))
+        fit(plain, bps.rank(), epochs=1)
+        np.testing.assert_array_equal(weights_of(model), weights_of(plain))
 
 
 def random_numbers_stay() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+
 import byteps
 import byteps.keras as bps
 import numpy as np
 import pytest
+from byteps.keras.flavor import backend_of, installed_keras
 from keras_models import keras
 
 
@@ -22,6 +25,38 @@ def values() -> None:
     variable = keras.Variable([1.0 * rank]) if hasattr(keras, "Variable") else None
     if variable is not None:
         np.testing.assert_array_equal(bps.push_pull(variable), [0.5])
+
+
+def values_as_horovod_gives_them() -> None:
+    """On TensorFlow tensors of its types, else NumPy's arrays."""
+    import byteps.horovod.keras as hvd
+
+    bps.init()
+    rank = bps.rank()
+    modules = [hvd]
+    on_tensorflow = backend_of(installed_keras()) == "tensorflow"
+    if on_tensorflow:
+        modules.append(importlib.import_module("byteps.horovod.tensorflow.keras"))
+    for module in modules:
+        results = [
+            module.allreduce(0.5 + rank),
+            module.allreduce(np.array([rank], np.float64), average=False),
+            module.allreduce(rank + 1, op=hvd.Sum),
+            module.broadcast([1.0 * rank], 1),
+            module.allgather(np.full([1], rank)),
+            module.reducescatter(np.full([2], rank + 1.0)),
+        ]
+        expected = [1.0, [1.0], 3, [1.0], [0, 1], [1.5]]
+        for result, value in zip(results, expected):
+            np.testing.assert_array_equal(result.numpy() if on_tensorflow else result, value)
+        if on_tensorflow:
+            import tensorflow as tf
+
+            assert [result.dtype.name for result in results[:4]] == ["float32", "float64", "int32", "float32"]
+            assert float(module.allreduce(tf.Variable(1.0 * rank))) == 0.5
+            assert float(module.allreduce(tf.constant(1.0 * rank)).numpy()) == 0.5
+            with tf.Graph().as_default():
+                assert module.allreduce(1.0 * rank) == 0.5
 
 
 def values_of_pytorch() -> None:

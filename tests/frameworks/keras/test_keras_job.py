@@ -43,8 +43,10 @@ from keras_elastic_bodies import (
     epochs_of_both_styles,
     state,
     state_before_the_first_step,
+    state_of_a_model_that_is_not_built,
 )
 from keras_optimizer_bodies import (
+    a_rank_outside_of_the_process_set,
     as_one_process_on_the_double_batch,
     clipping_and_averages_after_the_reduction,
     compressed,
@@ -72,6 +74,7 @@ from keras_scaling_bodies import (
 from keras_value_bodies import (
     broadcasts_of_different_arrays_are_refused,
     values,
+    values_as_horovod_gives_them,
     values_of_pytorch,
 )
 
@@ -98,11 +101,14 @@ OF_ALL = [
     statistics_are_averaged,
     wrong_arguments_of_batch_normalization,
     values,
+    values_as_horovod_gives_them,
     values_of_pytorch,
     broadcasts_of_different_arrays_are_refused,
     process_set_of_one,
+    a_rank_outside_of_the_process_set,
     state,
     state_before_the_first_step,
+    state_of_a_model_that_is_not_built,
     overflow_of_a_local_layer,
     overflow_of_a_local_layer_while_a_rank_has_joined,
     norm_of_all_with_local_layers_is_refused,

@@ -4,12 +4,14 @@ join, and the errors on every rank."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from installed import framework
 
 mx = framework("mxnet")
 
+import byteps.horovod.mxnet as hvd
 import byteps.mxnet as bps
 import numpy as np
 from jobs import Outcomes, clean_environment, launcher_command, run_job
@@ -147,6 +149,38 @@ def _gradient_over_a_set() -> None:
     _same(x.grad, [bps.rank() + 1] * 2)
 
 
+def _training_outside_of_the_process_set() -> None:
+    """All ranks give the same set. Rank 1 is not in it: it keeps its parameters, and takes its own gradients, divided
+    by the size of the set."""
+    bps.init()
+    rank = bps.rank()
+    outer = bps.add_process_set([0, 2])
+    change = -(2 * 1.0 + 2 * 3.0) / 2 if rank != 1 else -2 * 2.0 / 2
+    for kind in (bps.DistributedTrainer, hvd.DistributedTrainer):
+        for contexts in ([mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]):
+            layer = mx.gluon.nn.Dense(1, in_units=1, use_bias=False, prefix="outside_")
+            layer.initialize(mx.init.Constant(10.0 * rank), ctx=contexts)
+            trainer = kind(layer.collect_params(), "sgd", {"learning_rate": 1.0}, process_set=outer)
+
+            def step(
+                layer: Any = layer, contexts: Any = contexts, trainer: Any = trainer, ignore: bool = False
+            ) -> list[float]:
+                share = 2 * (rank + 1) / len(contexts)
+                with mx.autograd.record():
+                    losses = [layer(mx.nd.full((1, 1), share, ctx=context)) for context in contexts]
+                mx.autograd.backward(losses)
+                trainer.step(1, ignore_stale_grad=ignore)
+                return [float(data.asscalar()) for data in layer.weight.list_data()]
+
+            start = 0.0 if rank != 1 else 10.0
+            assert step() == [start + change] * len(contexts)
+            assert step(ignore=True) == [start + 2 * change] * len(contexts)
+    weight = mx.nd.zeros(1)
+    optimizer = bps.DistributedOptimizer(mx.optimizer.create("sgd", learning_rate=1.0), process_set=outer)
+    optimizer.update(0, weight, mx.nd.full(1, 2.0 * (rank + 1)), None)
+    _same(weight, [change])
+
+
 def _adasum_and_join() -> None:
     bps.init()
     own = mx.nd.one_hot(mx.nd.array([bps.rank()]), _SIZE)[0]
@@ -180,6 +214,7 @@ BODIES = [
     _nobody_waits_for_rows,
     _process_sets,
     _gradient_over_a_set,
+    _training_outside_of_the_process_set,
     _adasum_and_join,
     _disagreement,
 ]

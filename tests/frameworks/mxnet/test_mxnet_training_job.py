@@ -445,6 +445,32 @@ def _other_parameters_are_an_error() -> None:
         trainers["same."].step(1, ignore_stale_grad=True)
 
 
+def _store_whose_order_differs() -> None:
+    """Gluon's key of a parameter is its place. On rank 0 the second layer, dense10, has the first place."""
+    bps.init()
+    first = 9 + bps.rank()
+    for store in ("byteps", "dist_byteps", mx.kv.create("byteps")):
+        layers = [nn.Dense(1, in_units=1, prefix=f"dense{first + index}_") for index in range(2)]
+        for index, layer in enumerate(layers):
+            layer.initialize(mx.init.Constant(index + 1))
+        in_dict = {param.name: param for layer in layers for param in layer.collect_params().values()}
+        in_list = [layer.weight for layer in layers]
+
+        def step(params: Any, store: Any = store, layers: Any = layers) -> list[float]:
+            trainer = mx.gluon.Trainer(params, "sgd", {"learning_rate": 1.0}, kvstore=store)
+            with mx.autograd.record():
+                loss = sum(layer(mx.nd.full((1, 1), index)) for index, layer in enumerate(layers))
+            loss.backward()
+            trainer.step(2)
+            return [float(layer.weight.data().asscalar()) for layer in layers]
+
+        with pytest.raises(ValueError, match=r"different orders.*this rank: dense10_bias"):
+            step(in_dict)
+        assert step(in_list) == [1.0, 1.0]  # the order is the program's
+        with pytest.raises(ValueError, match=r"differ in number, name or order.*Make the same blocks"):
+            step(in_list[: 1 + bps.rank()])
+
+
 def _stale_gradients() -> None:
     """A parameter is updated on all ranks if any has used it, else on none."""
     bps.init()
@@ -533,6 +559,7 @@ BODIES = [
     _attributes_of_the_optimizer,
     _names_with_other_numbers,
     _other_parameters_are_an_error,
+    _store_whose_order_differs,
     _stale_gradients,
     _goes_on_alone_with_stale_gradients,
     _wrong_arguments,

@@ -10,6 +10,7 @@ from installed import framework
 
 tf = framework("tensorflow")
 
+import byteps.horovod.tensorflow as hvd
 import byteps.tensorflow as bps
 import numpy as np
 from byteps.tensorflow import collectives, ops
@@ -264,6 +265,15 @@ def _process_sets() -> None:
 
     for found in _both(of_broadcast, x):
         np.testing.assert_array_equal(found, [total[0] if rank == root else 0] * 2)
+
+    def of_horovods_broadcast(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            loss = tf.reduce_sum(hvd.broadcast(x, root, name="f", process_set=mine)) * float(rank + 1)
+        return inner.gradient(loss, x)
+
+    for found in _both(of_horovods_broadcast, x):
+        np.testing.assert_array_equal(found, [total[0] / mine.size() if rank == root else 0] * 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
         bps.allreduce(x, process_set=alone if rank != 1 else outer, name="others")
     with pytest.raises(ValueError, match="does not know"):
@@ -271,6 +281,36 @@ def _process_sets() -> None:
     with pytest.raises(ValueError, match="number 77"):
         bps.size_op(77)
     assert bps.remove_process_set(mine)
+
+
+def _gradients_outside_of_the_process_set() -> None:
+    """All ranks give the same set; rank 1 is not in it, and keeps its gradients. What comes behind meets on all."""
+    outer = bps.ProcessSet([2, 0])
+    bps.init(process_sets=[outer])
+    rank = bps.rank()
+    w = tf.Variable([1.0, 2.0])
+    rows = tf.Variable(tf.ones([3, 1]))
+
+    def gradients() -> list[tf.Tensor]:
+        with tf.GradientTape(persistent=True) as tape:
+            loss = tf.reduce_sum(w) * float(rank + 1) + tf.reduce_sum(tf.gather(rows, [0, 2]))
+        part = bps.DistributedGradientTape(tape, process_set=outer, op=bps.Sum)
+        dense, sparse = part.gradient(loss, [w, rows])
+        return [dense, tf.convert_to_tensor(sparse), bps.DistributedGradientTape(tape, op=bps.Sum).gradient(loss, w)]
+
+    for run in (gradients, tf.function(gradients)):
+        dense, sparse, of_all = run()
+        np.testing.assert_array_equal(dense, [4.0 if rank != 1 else 2.0] * 2)
+        np.testing.assert_array_equal(sparse, np.array([[1.0], [0], [1]]) * (2 if rank != 1 else 1))
+        np.testing.assert_array_equal(of_all, [6.0] * 2)
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variable = tf.compat.v1.get_variable("v", initializer=0.0)
+        optimizer = bps.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(1.0), process_set=outer)
+        step = optimizer.minimize(variable * float(rank + 1))
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(step)
+        assert session.run(variable) == -2.0
 
 
 def _adasum() -> None:
@@ -342,6 +382,7 @@ BODIES = [
     _arguments_of_byteps_0_3,
     _gradients,
     _process_sets,
+    _gradients_outside_of_the_process_set,
     _adasum,
     _join,
     _disagreement,

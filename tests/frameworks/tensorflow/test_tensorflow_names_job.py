@@ -201,7 +201,26 @@ def _loops() -> None:
     assert len(_names_in(step, tf.constant([1.0, 2.0]))) == 4
 
 
+def _captured_tensors_of_numbers_that_differ() -> None:
+    """TensorFlow calls the placeholder of an eager tensor by a number of the process's: rank 1 has made more."""
+    bps.init()
+    made = [tf.constant(float(number)) for number in range(1 + 50 * bps.rank())]
+    x, y = tf.constant([1.0]) + made[0], tf.constant([3.0])
+
+    @tf.function
+    def step() -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.name_scope("inner"):
+            return bps.push_pull(x, op=bps.Sum), bps.push_pull(y, op=bps.Sum)
+
+    names = _names_in(step)
+    assert bps.broadcast_object(names, 0) == names
+    assert len(names) == 2
+    first, second = step()
+    assert (float(first[0]), float(second[0])) == (2.0, 6.0)
+
+
 BODIES = [
+    _captured_tensors_of_numbers_that_differ,
     _two_gradients_through_one_operation,
     _layers_that_one_rank_has_made_more_of,
     _two_optimizers_in_branches,

@@ -11,6 +11,7 @@ from installed import framework
 
 tf = framework("tensorflow")
 
+import byteps.horovod.tensorflow as hvd
 import byteps.tensorflow as bps
 import numpy as np
 from jobs import Outcomes
@@ -117,15 +118,21 @@ def _gradients() -> None:
     with pytest.raises((LookupError, NotImplementedError)):
         gradient(bps.Max)
 
-    def of_broadcast() -> tf.Tensor:
+    def of_broadcast(broadcast: Any, **options: Any) -> tf.Tensor:
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = tf.reduce_sum(bps.broadcast(x, root_rank=1, name="b")) * float(rank + 1)
+            loss = tf.reduce_sum(broadcast(x, root_rank=1, **options)) * float(rank + 1)
         return tape.gradient(loss, x)
 
     # In a function, too, where the zeros of the others do not depend on what they send.
     for run in (of_broadcast, tf.function(of_broadcast)):
-        np.testing.assert_array_equal(run(), [3, 3] if rank == 1 else [0, 0])
+        for options in ({}, {"name": "b"}):
+            np.testing.assert_array_equal(run(bps.broadcast, **options), [3, 3] if rank == 1 else [0, 0])
+            # Horovod's is their average.
+            np.testing.assert_array_equal(run(hvd.broadcast, **options), [1.5, 1.5] if rank == 1 else [0, 0])
+    assert hvd.broadcast(tf.constant([rank]), 1).numpy().tolist() == [1]
+    with pytest.raises(ValueError, match="gradient_op"):
+        bps.broadcast(x, 0, gradient_op=bps.Max)
 
 
 def _compression() -> None:

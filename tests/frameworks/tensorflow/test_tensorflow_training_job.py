@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Callable
@@ -89,6 +90,42 @@ def _tape() -> None:
             gradients = run(w, b)
             for gradient, expected in zip(gradients, ([1.5] * 3, [3] * 2, [1.5] * 3, [3] * 2)):
                 np.testing.assert_array_equal(gradient, expected)
+
+
+def _the_given_tape_stays_plain() -> None:
+    """Its gradient is this worker's own, also where the other is made while it records; rank 0 alone may take it."""
+    bps.init()
+    w = tf.Variable(tf.ones([2]))
+    scale = float(bps.rank() + 1)
+
+    def gradients(inside: bool, persistent: bool) -> tuple[Any, Any]:
+        given = tf.GradientTape(persistent=persistent)
+        with given:
+            loss = scale * tf.reduce_sum(w)
+            if inside:
+                tape = bps.DistributedGradientTape(given)
+        if not inside:
+            tape = bps.DistributedGradientTape(given)
+        assert type(given) is tf.GradientTape
+        own = given.gradient(loss, w) if persistent and bps.rank() == 0 else None
+        return own, tape.gradient(loss, w)
+
+    def within(persistent: bool) -> tuple[Any, Any]:
+        with tf.GradientTape(persistent=persistent) as given:
+            loss = scale * tf.reduce_sum(w)
+            reduced = bps.DistributedGradientTape(given).gradient(loss, w)
+        return None, reduced
+
+    for persistent in (True, False):
+        for make in (
+            functools.partial(gradients, True, persistent),
+            functools.partial(gradients, False, persistent),
+            functools.partial(within, persistent),
+        ):
+            for run in (make, tf.function(make)):
+                own, reduced = run()
+                np.testing.assert_array_equal(reduced, [1.5, 1.5])
+                assert own is None or own.numpy().tolist() == [1.0, 1.0]
 
 
 def _tape_of_unused_and_local_variables() -> None:
@@ -236,6 +273,41 @@ def _sparse() -> None:
         bps.push_pull(slices, op=bps.Max)
 
 
+def _sparse_among_others() -> None:
+    """Groups of dense tensors and IndexedSlices; what cannot be is an error before anything is sent."""
+    bps.init()
+    rank = bps.rank()
+
+    def group(**options: Any) -> list[Any]:
+        rows = tf.IndexedSlices(tf.ones([1 + rank, 2]) * (rank + 1), tf.range(1 + rank), tf.constant([4, 2]))
+        pairs = tf.IndexedSlices(tf.ones([1, 1]) * (rank + 1), tf.constant([0]), tf.constant([2, 1]))
+        return bps.grouped_allreduce([rows, tf.ones([3]) * (rank + 1), pairs, tf.ones([])], **options)
+
+    for run in (group, tf.function(group)):
+        for options in ({}, {"name": "mixed"}, {"prescale_factor": 2.0}, {"compression": bps.Compression.fp16}):
+            factor = options.get("prescale_factor", 1.0)
+            rows, three, pairs, one = run(op=bps.Sum, **options)
+            assert isinstance(rows, tf.IndexedSlices) and isinstance(pairs, tf.IndexedSlices)
+            np.testing.assert_array_equal(tf.convert_to_tensor(rows)[:, 0], factor * np.array([3.0, 2, 0, 0]))
+            np.testing.assert_array_equal(three, factor * np.full(3, 3.0))
+            np.testing.assert_array_equal(tf.convert_to_tensor(pairs), factor * np.array([[3.0], [0]]))
+            assert float(one) == factor * 2
+        rows, three, pairs, one = run()
+        np.testing.assert_array_equal(tf.convert_to_tensor(rows)[:, 0], [1.5, 1, 0, 0])
+        np.testing.assert_array_equal(three, [1.5] * 3)
+    slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([4, 2]))
+    for kind in (ValueError, NotImplementedError):
+        for op in (bps.Min, bps.Max, bps.Product, bps.Adasum):
+            for call in (
+                lambda op: bps.push_pull(slices, op=op),
+                lambda op: bps.allreduce(slices, op=op),
+                lambda op: bps.grouped_allreduce([tf.ones([2]), slices], op=op),
+                tf.function(lambda op: bps.push_pull(slices, op=op)),
+            ):
+                with pytest.raises(kind, match="sparse_as_dense"):
+                    call(op)
+
+
 def _gradient_of_slices() -> None:
     """That of the dense tensor."""
     bps.init()
@@ -332,10 +404,26 @@ def _optimizer_of_version_1() -> None:
             np.testing.assert_array_equal(session.run(w), [1, 1])
             session.run(train)
             np.testing.assert_allclose(session.run(w), [1 - 0.15] * 2)
+    for scale in (True, False):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            shared, local = (tf.compat.v1.get_variable(name, initializer=0.0) for name in ("shared", "local"))
+            table = tf.compat.v1.get_variable("table", initializer=tf.zeros([2, 1]))
+            loss = (shared + local + tf.reduce_sum(tf.gather(table, [1]))) * float(rank + 1)
+            plain = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+            optimizer = bps.DistributedOptimizer(plain, op=bps.Sum, scale_local_gradients=scale)
+            optimizer.register_local_var(local)
+            optimizer.register_local_var(table)
+            train = optimizer.minimize(loss)
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train)
+            own = -(rank + 1) / (2 if scale else 1)
+            assert session.run([shared, local]) == [-3.0, own]
+            np.testing.assert_array_equal(session.run(table), [[0], [own]])
     with pytest.raises(ValueError, match="backward_passes_per_step"):
         bps.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1), backward_passes_per_step=2)
-    with pytest.raises(TypeError, match="must be an optimizer"):
-        bps.DistributedOptimizer(3)
+    for error in (TypeError, ValueError):
+        with pytest.raises(error, match="must be an optimizer"):
+            bps.DistributedOptimizer(3)
 
 
 def _state() -> None:
@@ -459,6 +547,7 @@ BODIES = [
     _broadcast_variables,
     _in_a_function,
     _tape,
+    _the_given_tape_stays_plain,
     _tape_of_unused_and_local_variables,
     _jacobians_are_local,
     _local_and_global_gradients,
@@ -466,6 +555,7 @@ BODIES = [
     _predivided,
     _factors_and_groups_that_are_none,
     _sparse,
+    _sparse_among_others,
     _gradient_of_slices,
     _rows,
     _reduced_by_the_names_of_horovod,

@@ -10,16 +10,13 @@ from typing import Any
 from byteps.horovod.common.basics import *  # noqa: F403
 from byteps.horovod.common.basics import __all__ as _BASICS
 from byteps.horovod.keras import callbacks, elastic
+from byteps.horovod.keras.values import allgather, allreduce, broadcast, reducescatter
 from byteps.keras import (
     Compression,
     DistributedOptimizer,
     PartialDistributedOptimizer,
-    allgather,
-    allreduce,
-    broadcast,
     broadcast_global_variables,
     broadcast_object,
-    reducescatter,
 )
 from byteps.keras import load_model as _load_model
 from byteps.keras.flavor import installed_keras

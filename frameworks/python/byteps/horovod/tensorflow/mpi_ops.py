@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from byteps.horovod.common.basics import *  # noqa: F403
-from byteps.horovod.common.basics import ProcessSet, global_process_set
+from byteps.horovod.common.basics import Average, ProcessSet, global_process_set
 from byteps.horovod.common.basics import __all__ as _BASICS
 from byteps.tensorflow.allgather import allgather, grouped_allgather
 from byteps.tensorflow.alltoall import alltoall
@@ -24,9 +24,10 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """byteps.tensorflow.broadcast. `ignore_name_scope` is accepted for compatibility."""
+    """byteps.tensorflow.broadcast, with the average of all ranks' gradients as the root's. `ignore_name_scope` is
+    accepted for compatibility."""
     del ignore_name_scope
-    return _broadcast(tensor, root_rank, name=name, process_set=process_set)
+    return _broadcast(tensor, root_rank, name=name, process_set=process_set, gradient_op=Average)
 
 
 __all__ = [
