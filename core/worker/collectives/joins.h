@@ -86,8 +86,9 @@ class Joins {
   bool waits() const { return asked_.request != nullptr; }
   std::string DescribeWait(const Request* request) const;
 
-  // Ranks that have joined while this one has not.
-  bool any_absent() const { return !absent_.empty() && !joined(); }
+  // Ranks that have joined while this one has not, as far as its operations go: its caller may have been admitted to a
+  // join before the engine has come to what it submitted earlier.
+  bool any_absent() const { return !absent_.empty() && !told_; }
   const std::vector<uint32_t>& absent() const { return absent_; }
   // FAILED_PRECONDITION while there are any.
   absl::Status CheckAllPresent() const;

@@ -96,6 +96,30 @@ def _refused() -> None:
     byteps.shutdown()
 
 
+def _joins_at_once_behind_operations() -> list[int]:
+    """The last rank's operations are its library's to submit still when it joins; the others have joined before."""
+    byteps.init()
+    rank, size = byteps.rank(), byteps.size()
+    lasts = []
+    for each in range(20):
+        started = []
+        if rank == size - 1:
+            array = np.ones(500_000, dtype=np.float32)
+            started.append(byteps.push_pull_async(array, name=f"large.{each}", average=False))
+            started.append(byteps.push_pull_async(array, name="again", average=False))
+        lasts.append(byteps.join(timeout=60))
+        for operation in started:
+            assert (operation.wait() == 1).all()
+    byteps.shutdown()
+    return lasts
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+def test_operations_right_before_the_join(run_workers: RunWorkers, servers: int) -> None:
+    results = run_workers(_joins_at_once_behind_operations, workers=3, servers=servers, BYTEPS_OP_TIMEOUT="60").results
+    assert results[0] == results[1] == results[2]
+
+
 @pytest.mark.parametrize("servers", [0, 1])
 def test_what_has_no_result_with_zeros_is_an_error(run_workers: RunWorkers, servers: int) -> None:
     run_workers(_refused, workers=3, servers=servers)
