@@ -51,5 +51,5 @@ def check_reduction(op: ReduceOp, dtype: torch.dtype) -> None:
     if why:
         name = str(dtype).removeprefix("torch.")
         raise InvalidArgumentError(
-            f"{op.name} of {name} has no meaning: {why}", StatusCode.INVALID_ARGUMENT, retryable=False
+            f"{op.name.lower()} of {name} has no meaning: {why}", StatusCode.INVALID_ARGUMENT, retryable=False
         )
