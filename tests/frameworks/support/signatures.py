@@ -45,7 +45,7 @@ BASICS: dict[str, list[tuple[str, Any]] | None] = {
 
 def check(function: Any, wanted: list[tuple[str, Any]] | None, by_name: bool = False) -> None:
     """Asserts that `function` has these arguments, by name and default, in this order unless `by_name`. It may have
-    more behind them, with defaults. None: anything will do."""
+    more behind them, with defaults, and take any (`*args`). None: anything will do."""
     if wanted is None:
         return
     ours = list(inspect.signature(function).parameters.values())
@@ -60,7 +60,8 @@ def check(function: Any, wanted: list[tuple[str, Any]] | None, by_name: bool = F
         assert parameter.default == default, f"{name} of {function} is {parameter.default!r} by default"
     for parameter in ours:
         if parameter.name not in {name for name, _ in wanted}:
-            assert parameter.default is not REQUIRED or parameter.kind is inspect.Parameter.VAR_KEYWORD, parameter
+            takes_any = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+            assert takes_any or parameter.default is not REQUIRED, parameter
 
 
 def check_errors(module: ModuleType) -> None:
