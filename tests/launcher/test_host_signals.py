@@ -137,7 +137,9 @@ def test_a_pause_of_all(launch: Callable[..., Launch], hosts: SshHosts) -> None:
     assert job.process.poll() is None, job.stderr
     job.process.send_signal(signal.SIGTERM)
     assert job.wait(20) == 128 + signal.SIGTERM
-    assert re.sub(r"bpslaunch: SIGTERM.*\n", "", job.stderr) == "", job.stderr
+    # A trainer may hear of the end of another before its own signal.
+    said = [line for line in job.stderr.splitlines() if line.startswith("bpslaunch: ")]
+    assert said == ["bpslaunch: SIGTERM: ending the job"], job.stderr
 
 
 def test_a_pause_of_bpslaunch_alone_is_named(launch: Callable[..., Launch], hosts: SshHosts) -> None:
