@@ -168,6 +168,7 @@ def without_a_session() -> None:
     bps.shutdown()
     with pytest.raises(Exception, match=r"bps\.init\(\)"):
         fit(model, 0)
+        weights_of(model)  # JAX raises when a result is read, which fit() of Keras 3.15 leaves to others
     with pytest.raises(ValueError, match=r"bps\.init\(\)"):
         bps.push_pull(1.0, name="x")
     bps.init()
