@@ -1,7 +1,7 @@
 """The output of many processes on one terminal: whole lines, each with the name of who wrote it.
 
     lines = LineSplitter()
-    printer.write("worker 0", sys.stdout.fileno(), lines.feed(data, now))
+    outbox.send(printer.text("worker 0", sys.stdout.fileno(), lines.feed(data, now)))
 
 Bytes stay bytes: nothing is decoded, so nothing can fail to decode.
 """
@@ -16,7 +16,7 @@ import pathlib
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import BinaryIO, cast
 
 from .descriptor_limit import advice
@@ -24,7 +24,6 @@ from .failure import LaunchError
 
 _LONGEST_LINE = 64 * 1024
 _PROGRESS_SECONDS = 1.0
-_PATIENCE_SECONDS = 0.1  # between two questions whether there is a hurry
 _MESSAGE_SECONDS = 1.0
 
 # Colours of the prefixes: bright enough on dark and light backgrounds; red is left to errors.
@@ -86,31 +85,27 @@ class Printer:
         self.timestamps = False  # the time in front of each line
         self._colour: dict[str, int] = {}
 
-    def write(
-        self, name: str, descriptor: int, lines: Iterable[bytes], hurry: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Waits while the reader is slow (a pager, a stopped terminal, a slow line), but not once `hurry` says so:
-        TimeoutError, with a part written. It is asked after each 0.1 s, also while the reader takes something.
-
-        Raises BrokenPipeError when there is no reader any more, and what else writing may raise.
-        """
+    def text(self, name: str, descriptor: int, lines: Iterable[bytes]) -> bytes:
+        """These lines of `name` with their prefix, for what is open as `descriptor`."""
         prefix = self._prefix(name, descriptor)
-        _write_all(descriptor, b"".join(prefix + line + b"\n" for line in lines), hurry)
+        return b"".join(prefix + line + b"\n" for line in lines)
+
+    def message(self, text: str) -> bytes:
+        """A message of the launcher itself, for standard error."""
+        return self.text(self._program, 2, (line.encode(errors="replace") for line in text.splitlines()))
 
     def result(self, line: str) -> None:
         """A line of output of the launcher itself, as it is. LaunchError if it cannot be written."""
         try:
-            _write_all(1, _as_given(line) + b"\n", lambda: False)
+            _write_all(1, _as_given(line) + b"\n")
         except OSError as error:
             code = 128 + signal.SIGPIPE if error.errno == errno.EPIPE else 1
             raise LaunchError(f"the output cannot be written: {error.strerror}", code) from None
 
     def say(self, text: str) -> None:
-        """A message of the launcher itself; it is dropped if its reader has gone or hangs."""
-        deadline = time.monotonic() + _MESSAGE_SECONDS
-        lines = [line.encode(errors="replace") for line in text.splitlines()]
+        """Writes a message of the launcher itself; it is dropped if its reader has gone or hangs."""
         with contextlib.suppress(OSError):
-            self.write(self._program, 2, lines, lambda: time.monotonic() > deadline)
+            _write_all(2, self.message(text), _MESSAGE_SECONDS)
 
     def _prefix(self, name: str, descriptor: int) -> bytes:
         text = f"{name}: " if name == self._program else f"[{name}] "
@@ -133,18 +128,17 @@ def _as_given(line: str) -> bytes:
         return line.encode(errors="replace")
 
 
-def _write_all(descriptor: int, data: bytes, hurry: Callable[[], bool]) -> None:
+def _write_all(descriptor: int, data: bytes, seconds: float | None = None) -> None:
+    """TimeoutError, with a part written, if the reader does not take it within `seconds`."""
     view = memoryview(data)
-    next_question = time.monotonic() + _PATIENCE_SECONDS
+    deadline = None if seconds is None else time.monotonic() + seconds
     while view:
         # Writable means that this much can be written without waiting, so a signal is never kept waiting either.
-        if select.select([], [descriptor], [], max(0.0, next_question - time.monotonic()))[1]:
-            with contextlib.suppress(BlockingIOError):
-                view = view[os.write(descriptor, view[: select.PIPE_BUF]) :]
-        if view and time.monotonic() >= next_question:
-            if hurry():
-                raise TimeoutError(errno.ETIMEDOUT, "its reader is slow")
-            next_question = time.monotonic() + _PATIENCE_SECONDS
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not select.select([], [descriptor], [], left)[1]:
+            raise TimeoutError(errno.ETIMEDOUT, "its reader is slow")
+        with contextlib.suppress(BlockingIOError):
+            view = view[os.write(descriptor, view[: select.PIPE_BUF]) :]
 
 
 class OutputFiles:

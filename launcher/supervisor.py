@@ -24,11 +24,10 @@ import contextlib
 import enum
 import errno
 import os
-import select
 import selectors
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from . import missing_library, process_tree
 from .cause import Cause, Verdict, gravity, raised_first
@@ -37,13 +36,14 @@ from .countdown import OWN_EXIT_SECONDS, SILENT_OWN_EXIT_SECONDS, Countdown
 from .descriptor_limit import raise_limit
 from .failure import LaunchError
 from .guardian import SIGNALS
+from .outbox import Outbox
 from .output import OutputFiles, Printer
 from .worker_signals import WorkerSignals
 
 _ONE_SIGNAL_SECONDS = 1.0  # SIGTERMs after the beginning of the end that are no second wish
 _LARGEST_PIPE = 1 << 20  # /proc/sys/fs/pipe-max-size
-_ROUND_SECONDS = 0.1  # of one batch of events: a slow reader of our output makes each of them long
-_LAST_OUTPUT_SECONDS = 1.0  # that our reader may keep us waiting, in all, once the job must end
+_MOST_WAITING = 256 * 1024  # bytes of output that our reader has not taken, before we read more from our children
+_LAST_OUTPUT_SECONDS = 1.0  # that our reader may be behind once the job must end
 
 
 class Phase(enum.Enum):
@@ -81,7 +81,8 @@ class Supervisor:
         self._printer = printer
         self._files = files
         self._countdown = Countdown(kill_after)
-        self._failed_at = 0.0  # when the job began to end early
+        self._failed_at = 0.0  # when that happened which ends the job early
+        self._ends_since = 0.0  # when we learned of it
         self._lifeline = lifeline
         self._verbose = verbose
         self._children: list[Member] = []
@@ -92,10 +93,10 @@ class Supervisor:
         self._ending_with_the_first: list[Member] = []  # who had begun to end when the first failure was seen
         self._signals: list[int] = []
         self._for_workers = WorkerSignals()
-        self._mute: set[int] = set()  # our output descriptors without a reader, or with a slow one at the end
-        self._last_output = 0.0  # seconds that writing has taken since the job must end
         self._selector = selectors.DefaultSelector()
-        self._unserved: list[int] = []  # descriptors whose events the last round has left, in their order
+        self._shown = self._outboxes()  # by descriptor: what our readers have not taken yet
+        self._mute: set[int] = set()  # our output descriptors without a reader, or with a slow one at the end
+        self._held_back: set[int] = set()  # our output descriptors that are so far behind that we read no more for them
 
     def run(self, specs: Sequence[ChildSpec]) -> int:
         """Returns the exit code of the job: 0, or that of the first failure."""
@@ -111,9 +112,12 @@ class Supervisor:
                 self._advance()
         finally:
             self._sweep()
-        for child in self._local():
-            self._drain(child, closing=True)
+        self._close_all()
+        self._let_read()
         self._report()
+        deadline = time.monotonic() + _LAST_OUTPUT_SECONDS
+        for shown in self._shown.values():
+            shown.drain(deadline)
         return 0 if self._cause is None else self._cause.exit_code
 
     @property
@@ -141,20 +145,9 @@ class Supervisor:
         self._selector.register(read, selectors.EVENT_READ, empty)
 
     def _wait(self) -> None:
-        """Waits for an event or the deadline of the phase, and handles the events that are there, those that take
-        long in several rounds: signals and ends of children do not wait for all of them."""
-        timeout = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        ready = [key for key, _ in self._selector.select(timeout)]
-        # In the order in which they came, but for those that the last round has left.
-        turns = {descriptor: turn for turn, descriptor in enumerate(self._unserved)}
-        ready.sort(key=lambda key: turns.get(key.fd, len(turns)))
-        self._unserved = []
-        over = time.monotonic() + _ROUND_SECONDS
-        for number, key in enumerate(ready, start=1):
-            key.data()
-            if time.monotonic() >= over:
-                self._unserved = [key.fd for key in ready[number:]]
-                break
+        """Waits for an event or the deadline of the phase, and handles the events that are there."""
+        self._serve(self._deadline)
+        self._balance()
         while self._signals:
             self._signalled(self._signals.pop(0))
         for number in self._for_workers.take():
@@ -162,6 +155,14 @@ class Supervisor:
                 self._say(f"{signal.Signals(number).name}: passed on to the workers")
             for child in self._alive(Role.WORKER):
                 child.pass_on(number)
+
+    def _serve(self, deadline: float | None) -> None:
+        """One round of the selector, until then at the latest."""
+        wakes = [deadline, *(self._patience_ends(shown) for shown in self._heard())]
+        wake = min((each for each in wakes if each is not None), default=None)
+        for key, _ in self._selector.select(None if wake is None else max(0.0, wake - time.monotonic())):
+            key.data()
+        self._mute_the_slow()
 
     def _signalled(self, number: int) -> None:
         name = signal.Signals(number).name
@@ -184,7 +185,7 @@ class Supervisor:
         """Notes why the job must end; an earlier cause stays."""
         if self._cause is None:
             own_exit = 0.0 if cause.child is None else OWN_EXIT_SECONDS
-            self._failed_at = time.monotonic()
+            self._failed_at = self._ends_since = time.monotonic()
             if cause.child is not None and cause.child.silent_since is not None:
                 self._failed_at, own_exit = cause.child.silent_since, SILENT_OWN_EXIT_SECONDS
             self._countdown.begin(self._failed_at, own_exit)
@@ -216,7 +217,12 @@ class Supervisor:
         self._advance()
 
     def _watch(self, child: Child, stream: Stream) -> None:
-        self._selector.register(stream.pipe, selectors.EVENT_READ, lambda: self._read(child, stream))
+        if stream.descriptor not in self._held_back:
+            self._selector.register(stream.pipe, selectors.EVENT_READ, lambda: self._read(child, stream))
+
+    def _unwatch(self, stream: Stream) -> None:
+        with contextlib.suppress(KeyError):  # It is not watched while our reader is far behind.
+            self._selector.unregister(stream.pipe)
 
     def _local(self) -> list[Child]:
         """Those that we have started ourselves."""
@@ -383,6 +389,11 @@ class Supervisor:
             why = stream.file_error.strerror
             self._fail(Cause(1, f"the output of {child.spec.name} cannot be kept in its file: {why}: ending the job"))
 
+    def _close_all(self) -> None:
+        """Takes the last output of all processes."""
+        for child in self._local():
+            self._drain(child, closing=True)
+
     def _drain(self, child: Child, closing: bool) -> None:
         """Reads what a child that has ended left in its pipes. A grandchild may hold their other ends, and write for
         ever: no waiting, and no more than a pipe can hold."""
@@ -394,48 +405,90 @@ class Supervisor:
                 self._close(child, stream)
 
     def _close(self, child: Child, stream: Stream) -> None:
-        self._selector.unregister(stream.pipe)
+        self._unwatch(stream)
         self._write(child, stream, stream.close())
 
-    def _write(self, child: Member, stream: Text, lines: list[bytes]) -> None:
+    def _write(self, child: Member, stream: Text, lines: list[bytes], taken: Callable[[], None] = lambda: None) -> None:
+        """Has lines shown. `taken` is called when our reader has them, or will not get them."""
         child.wrote(lines, time.monotonic())
-        if not lines or stream.descriptor in self._mute:
-            return
-        if (
-            self._cause is not None
-            and self._cause.asked_for
-            and child.spec.role is not Role.WORKER
-            and not self._verbose
-        ):
-            return  # Servers and coordinator complain of the workers that we have just ended.
-        began = time.monotonic()
-        try:
-            if self._last_output >= _LAST_OUTPUT_SECONDS:
-                raise TimeoutError
-            self._printer.write(child.label, stream.descriptor, lines, lambda: self._gives_up(began))
-        except TimeoutError:
-            self._mute.add(stream.descriptor)  # What hurries us is the cause.
-            if stream.descriptor == 1:
-                self._say("the reader of our output is slow: the rest of it is not shown")
-        except OSError as error:
-            self._mute.add(stream.descriptor)
-            code = 128 + signal.SIGPIPE if error.errno == errno.EPIPE else 1
-            self._fail(Cause(code, f"our output cannot be written: {error.strerror}: ending the job"))
-        if self._cause is not None:
-            self._last_output += time.monotonic() - began
+        if stream.descriptor in self._mute or self._is_of_the_end(child):
+            taken()
+        else:
+            self._shown[stream.descriptor].send(self._printer.text(child.label, stream.descriptor, lines), taken)
 
-    def _gives_up(self, began: float) -> bool:
-        """Whether writing that began then has kept us waiting for too long."""
-        return self._in_a_hurry() and self._last_output + time.monotonic() - began >= _LAST_OUTPUT_SECONDS
+    def _is_of_the_end(self, child: Member) -> bool:
+        """Whether it complains of the workers that we have just ended, as servers and coordinator do."""
+        ended_them = self._cause is not None and self._cause.asked_for
+        return ended_them and child.spec.role is not Role.WORKER and not self._verbose
 
-    def _in_a_hurry(self) -> bool:
-        """True when the job must end: a slow reader of our output must not keep us waiting for long."""
-        if self._signals or self._cause is not None:
-            return True
-        return bool(select.select([self._lifeline], [], [], 0)[0])
+    def _outboxes(self) -> dict[int, Outbox]:
+        first = Outbox(1, self._selector, lambda error: self._unwritable(1, error), shared=True)
+        # Two that write to the same terminal would mix their lines.
+        if os.path.sameopenfile(1, 2):
+            return {1: first, 2: first}
+        return {1: first, 2: Outbox(2, self._selector, lambda error: self._unwritable(2, error), shared=True)}
+
+    def _unwritable(self, descriptor: int, error: OSError) -> None:
+        self._mute.add(descriptor)
+        code = 128 + signal.SIGPIPE if error.errno == errno.EPIPE else 1
+        self._fail(Cause(code, f"our output cannot be written: {error.strerror}: ending the job"))
+
+    def _patience_ends(self, shown: Outbox) -> float | None:
+        """When a reader is too slow for the end of the job unless it has caught up by then; None: it has time."""
+        if self._cause is None or not self._is_behind(shown):
+            return None
+        return max(shown.waiting_since, self._ends_since) + _LAST_OUTPUT_SECONDS
+
+    def _is_behind(self, shown: Outbox) -> bool:
+        """Whether something waits there that is not the last we have to say."""
+        return shown.size > 0 and any(each is shown for each in self._heard())
+
+    def _heard(self) -> list[Outbox]:
+        return [shown for descriptor, shown in self._shown.items() if descriptor not in self._mute]
+
+    def _mute_the_slow(self) -> None:
+        """Once the job must end, a slow reader of our output must not keep it waiting for long."""
+        for shown in self._heard():
+            ends = self._patience_ends(shown)
+            if ends is not None and time.monotonic() >= ends:
+                self._give_up(shown)
+
+    def _give_up(self, shown: Outbox) -> None:
+        self._mute.update(descriptor for descriptor, each in self._shown.items() if each is shown)
+        shown.drop()
+        self._say("the reader of our output is slow: the rest of it is not shown")
+
+    def _balance(self) -> None:
+        """Reads no more output than our reader takes."""
+        for descriptor, shown in self._shown.items():
+            hold = shown.size >= _MOST_WAITING
+            if hold == (descriptor in self._held_back):
+                continue
+            self._held_back ^= {descriptor}
+            for child in self._local():
+                for stream in self._streams(child):
+                    if stream.descriptor != descriptor or stream.pipe.closed:
+                        continue
+                    if hold:
+                        self._unwatch(stream)
+                    else:
+                        self._watch(child, stream)
+
+    def _streams(self, child: Child) -> Sequence[Stream]:
+        """Those of its streams that are shown."""
+        return child.streams
+
+    def _let_read(self) -> None:
+        """Waits until our readers have all that waits. A signal ends that, and a failed job does after a second."""
+        while any(self._is_behind(shown) for shown in self._heard()):
+            self._serve(None)
+            if self._signals:
+                for shown in self._heard():
+                    if self._is_behind(shown):
+                        self._give_up(shown)
 
     def _say(self, text: str) -> None:
-        self._printer.say(text)
+        self._shown[2].send(self._printer.message(text), lasting=True)
 
     def _report(self) -> None:
         """The last word: the lines of the one that failed, below what all others wrote since."""

@@ -168,6 +168,7 @@ class TaskSupervisor(Supervisor):
     def _sweep(self) -> None:
         if self._thread is not None:
             self._thread.give_up()
+        self._let_read()  # The others may take long.
         self._meeting.leave(None if self._cause is None else _LEAVE_SECONDS)
         super()._sweep()
 

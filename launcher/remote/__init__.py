@@ -4,7 +4,6 @@ host_list         who takes part: --hosts, --hostfile, and the files of BytePS's
 layout            which roles run on which host, and their variables
 ssh               the command that reaches an agent
 frame             what the two say to each other
-outbox            bytes that wait until the other side takes them
 agent             the far side: starts processes, reports, and ends them when it is alone
 link              the near side of one connection, and the processes behind it
 redial            a second call of hosts whose ssh daemons have turned the first one away

@@ -38,17 +38,16 @@ from ..installation import installed_release, server_binary, with_plugins_of_che
 from ..job_folder import JobFolder
 from ..lanes import lanes
 from ..listener import listen
+from ..outbox import Outbox
 from ..output import Printer
 from ..system_calls import memfd_create
 from ..worker_signals import WorkerSignals
 from ..workers import local_workers
 from . import frame
-from .outbox import Outbox
 
 _ALONE_SECONDS = 3.0  # from SIGTERM to SIGKILL, when no launcher is left
 _FLUSH_SECONDS = 1.0
 _MEASURE_SECONDS = 1.0
-_MOST_WAITING = 4 << 20  # bytes of output that bpslaunch has not taken yet
 
 Result = TypeVar("Result")
 
@@ -68,14 +67,15 @@ class Agent:
         `kill_after` is how the guardian learns of it."""
         self._source = source
         self._selector = selectors.DefaultSelector()
-        self._outbox = Outbox(sink, self._selector, self._left_alone)
+        self._outbox = Outbox(sink, self._selector, lambda _: self._left_alone())
         self._decoder = frame.Decoder(greeted=True)
         self._children: dict[int, Child] = {}
         self._listener: socket.socket | None = None
         self._sink: Any = None  # of type ProbeSink, once others shall measure
         self._heard = time.monotonic()
         self._next_beat = 0.0
-        self._reading = True
+        self._untaken = {1: 0, 2: 0}  # by descriptor: bytes of output that bpslaunch has not taken yet
+        self._held_back: set[int] = set()  # descriptors of which that is so much that we read no more
         self._over = False
         self._refused = False
         self._kill_at: float | None = None  # all was told to end, and this is when what is left is killed
@@ -193,7 +193,7 @@ class Agent:
             return
         for each in self._decoder.feed(data):
             # Once all ends here, it is its beats that count: no process may start, and each has its SIGTERM.
-            if isinstance(each, dict) and self._kill_at is None:
+            if isinstance(each, dict) and (self._kill_at is None or each.get("do") == "took"):
                 self._do(each)
         self._heard = time.monotonic()  # What it took is not the silence of bpslaunch.
 
@@ -215,6 +215,8 @@ class Agent:
                 child = self._children.get(request["id"])
                 if child is not None:
                     child.pass_on(request["number"])
+            elif action == "took":
+                self._untaken[request["descriptor"]] -= request["count"]
             elif action == "check":
                 self._check(request)
             elif action == "probe":
@@ -345,8 +347,8 @@ class Agent:
         for number, spec in specs:
             child = Child(spec, time.monotonic(), None)
             self._children[number] = child
-            if self._reading:
-                self._watch_output(number, child)
+            for stream in child.streams:
+                self._watch_output(number, stream)
             self._report("started", id=number, pid=child.pid)
         if self._listener is not None:
             self._listener.close()  # It belongs to the coordinator now: its death must be seen by its peers.
@@ -424,35 +426,37 @@ class Agent:
         except BlockingIOError:
             return False
         self._outbox.send(frame.output(number, stream.descriptor, data))
+        self._untaken[stream.descriptor] += len(data)
         if not data:
             self._unwatch(stream)
             stream.pipe.close()
         return bool(data)
 
-    def _watch_output(self, number: int, child: Child) -> None:
-        for stream in child.streams:
-            if not stream.pipe.closed:
-                self._selector.register(
-                    stream.pipe, selectors.EVENT_READ, lambda number=number, stream=stream: self._read(number, stream)
-                )
+    def _watch_output(self, number: int, stream: Stream) -> None:
+        if not stream.pipe.closed and stream.descriptor not in self._held_back:
+            self._selector.register(stream.pipe, selectors.EVENT_READ, lambda: self._read(number, stream))
 
     def _unwatch(self, stream: Stream) -> None:
-        with contextlib.suppress(KeyError):  # No pipe is watched while bpslaunch takes nothing: a process may end then.
+        with contextlib.suppress(
+            KeyError, ValueError
+        ):  # closed, or not watched while bpslaunch takes nothing
             self._selector.unregister(stream.pipe)
 
     def _balance(self) -> None:
-        """Reads no more output than bpslaunch takes."""
-        reading = self._outbox.size < _MOST_WAITING
-        if reading == self._reading:
-            return
-        self._reading = reading
-        for number, child in self._children.items():
-            if reading:
-                self._watch_output(number, child)
+        """Reads no more output than bpslaunch takes; all of it once there is none."""
+        for descriptor, untaken in self._untaken.items():
+            hold = untaken >= frame.WINDOW_BYTES and not self._alone
+            if hold == (descriptor in self._held_back):
                 continue
-            for stream in child.streams:
-                if not stream.pipe.closed:
-                    self._unwatch(stream)
+            self._held_back ^= {descriptor}
+            for number, child in self._children.items():
+                for stream in child.streams:
+                    if stream.descriptor != descriptor:
+                        continue
+                    if hold:
+                        self._unwatch(stream)
+                    else:
+                        self._watch_output(number, stream)
 
     def _reap(self) -> None:
         by_pid = {child.pid: (number, child) for number, child in self._children.items() if child.alive}

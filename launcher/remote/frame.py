@@ -13,13 +13,18 @@ from collections.abc import Iterator
 from typing import Any
 
 # Of this protocol; bpslaunch and agent compare releases, too.
-VERSION = 1
+VERSION = 2
 GREETING = b"\0byteps-agent\n"
 
 _HEADER = struct.Struct("!cI")
 _SOURCE = struct.Struct("!IB")
 _MESSAGE, _OUTPUT = b"M", b"O"
 _LONGEST = 64 << 20
+
+# Bytes of one output stream of a host that may be on their way, and after how many bpslaunch says that it has them. So
+# no event waits behind more output than that, however slow the reader of our output is.
+WINDOW_BYTES = 256 * 1024
+TAKEN_BYTES = WINDOW_BYTES // 4
 
 # Seconds between two signs of life, and how long none may come: then the other side, or the network, is gone.
 BEAT_SECONDS = 1.0

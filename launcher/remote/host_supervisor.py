@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..cause import Cause
-from ..child import Child, Member, Role
+from ..child import Child, Member, Role, Stream
 from ..failure import LaunchError
 from ..installation import installed_release
 from ..output import OutputFiles, Printer
@@ -217,8 +217,7 @@ class HostSupervisor(Supervisor):
         text = child.texts[descriptor]
         lines = text.feed(data, time.monotonic()) if data else text.close()
         self._check_file(child, text)
-        self._beat_if_due()  # One reading may bring many lines, and a slow reader of our output take seconds for them.
-        self._write(child, text, lines)
+        self._write(child, text, lines, lambda: child.link.took(descriptor, len(data)))
 
     def _wait(self) -> None:
         now = time.monotonic()
@@ -247,17 +246,16 @@ class HostSupervisor(Supervisor):
             if link.alive:
                 link.send(do="beat")
 
-    def _in_a_hurry(self) -> bool:
-        self._beat_if_due()  # A reader of our output that does not read must not cost us the hosts.
-        return super()._in_a_hurry()
-
     def _local(self) -> list[Child]:
         return [link.client for link in self._links]
+
+    def _streams(self, child: Child) -> Sequence[Stream]:
+        return child.streams[1:]  # Of the first its link makes events.
 
     def _drain(self, child: Child, closing: bool) -> None:
         link = next(link for link in self._links if link.client is child)
         link.drain()
-        for stream in child.streams[1:]:
+        for stream in self._streams(child):
             while not stream.pipe.closed and self._read(child, stream):
                 pass
             if closing and not stream.pipe.closed:
@@ -312,11 +310,11 @@ class HostSupervisor(Supervisor):
                     link.drain()
                     link.ended(0)
 
-    def _report(self) -> None:
+    def _close_all(self) -> None:
+        super()._close_all()
         for child in self._remote:
             for text in child.texts.values():
                 self._write(child, text, text.close())
-        super()._report()
 
 
 def _is_unread(link: Link) -> bool:

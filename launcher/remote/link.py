@@ -11,10 +11,10 @@ from typing import Any, Callable
 
 from ..child import CHUNK_BYTES, Child, ChildSpec, Member, Role, Text
 from ..failure import LaunchError
+from ..outbox import Outbox
 from ..output import OutputFiles
 from . import frame
 from .layout import OF_A_HOST, HostPart
-from .outbox import Outbox
 from .slurm_allocation import of_other_steps
 
 
@@ -84,7 +84,8 @@ class Link(Member):
         self._on_event = on_event
         self._decoder = frame.Decoder(greeted=False)
         assert self.client.stdin is not None
-        self._outbox = Outbox(self.client.stdin.fileno(), selector, lambda: None)  # the client's end tells it all
+        self._outbox = Outbox(self.client.stdin.fileno(), selector, lambda _: None)  # the client's end tells it all
+        self._taken = {1: 0, 2: 0}  # by descriptor: bytes of output of which the agent does not know that we have them
         self._pipe = self.client.streams[0].pipe
         selector.register(self._pipe, selectors.EVENT_READ, self.read)
 
@@ -124,6 +125,13 @@ class Link(Member):
             self.client.tail.append(str(error).encode())
             self.kill()
         return True
+
+    def took(self, descriptor: int, count: int) -> None:
+        """So many bytes of output are out of our hands: the agent may send more."""
+        self._taken[descriptor] += count
+        if self._taken[descriptor] >= frame.TAKEN_BYTES:
+            self.send(do="took", descriptor=descriptor, count=self._taken[descriptor])
+            self._taken[descriptor] = 0
 
     def drain(self) -> None:
         """Takes what is left when the client has ended."""

@@ -1,26 +1,24 @@
-"""A reader of bpslaunch's output that is slow but reads steadily, as a terminal over a slow line."""
+"""A reader of bpslaunch's output that is slow, as a terminal over a slow line, or has stopped."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import pathlib
+import pty
 import shutil
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from launching import DEADLINE, OWN_NETWORK, Launch, Start, wait_until
 
-from launcher.output import Printer
-
 RATE = 60_000  # bytes a second
 PIECE = 4096
 WORKERS = 8
-SET_PIPE_SIZE, PAGE = 1031, 4096  # F_SETPIPE_SZ, named from Python 3.10 on
 # A bound for what the launcher does in 8 or 10 seconds (test_countdown.py), on a machine that has many other things to
 # do.
 SOON = 60
@@ -36,6 +34,25 @@ if [ "$BYTEPS_LOCAL_RANK" = 0 ]; then
     exit 3
 fi
 exec {NOISY[0]} "{NOISY[1]}"
+"""
+
+# Likewise; the others say when all that is between them and the reader of our output is full.
+FAILS_WHEN_BLOCKED = f"""\
+if [ "$WHO" = 0 ]; then
+    while ! [ -e "$1" ]; do sleep 0.05; done
+    echo {LAST_WORDS} >&2
+    exit 3
+fi
+exec {sys.executable} -c '
+import os, pathlib, sys, select
+os.set_blocking(1, False)
+while True:
+    try:
+        os.write(1, b"a line of a program that has a lot to say\\n" * 100)
+    except BlockingIOError:
+        if not select.select([], [1], [], 1)[1]:
+            pathlib.Path(sys.argv[1] + "." + os.environ["WHO"]).touch()
+' "$2"
 """
 
 # Stands for ssh: the program runs here, in a namespace that makes it another host.
@@ -175,22 +192,47 @@ def children(pid: int) -> list[int]:
     return []
 
 
-def test_it_is_asked_while_writing_goes_on() -> None:
-    """Whether there is a hurry is asked also of a reader who takes something each time."""
-    reader = SlowReader(rate=20 * PAGE)
-    fcntl.fcntl(reader.pipe, SET_PIPE_SIZE, PAGE)
-    descriptor = os.dup(reader.pipe)
-    reader.start()
-    asked: list[int] = []
+class StoppedReader:
+    """The reading end of a pipe or terminal of which nobody reads."""
 
-    def hurry() -> bool:
-        asked.append(reader.read_bytes)
-        return len(asked) == 3
+    def __init__(self, terminal: bool) -> None:
+        self._read, self.pipe = pty.openpty() if terminal else os.pipe()
 
-    try:
-        with pytest.raises(TimeoutError):
-            Printer("test").write("worker 0", descriptor, [b"x" * 100] * 10_000, hurry)
-    finally:
-        os.close(descriptor)
-        reader.stop()
-    assert asked[0] < asked[1] < asked[2] < 500_000
+    def start(self) -> None:
+        """Once the writer has the pipe."""
+        os.close(self.pipe)
+
+    def stop(self) -> None:
+        os.close(self._read)
+
+
+@pytest.fixture(params=["pipe", "terminal"])
+def stopped(request: pytest.FixtureRequest) -> Iterator[StoppedReader]:
+    reader = StoppedReader(request.param == "terminal")
+    yield reader
+    reader.stop()
+
+
+@pytest.mark.parametrize("hosts", [(), ("--hosts", "h0,h1,h2", "--coordinator", "127.0.0.1")], ids=["here", "hosts"])
+def test_a_failure_is_noticed_at_once(
+    start: Start,
+    stopped: StoppedReader,
+    many_hosts: dict[str, str],
+    hosts: Sequence[str],
+    tmp_path: pathlib.Path,
+) -> None:
+    """However much output waits, here and on all hosts."""
+    go, blocked = tmp_path / "go", tmp_path / "blocked"
+    who = "BYTEPS_LOCAL_RANK" if not hosts else "DMLC_WORKER_ID"
+    words = [*hosts] if hosts else ["--workers", "3"]
+    command = ["sh", "-c", FAILS_WHEN_BLOCKED.replace("WHO", who), "sh", str(go), str(blocked)]
+    launch = start(*words, "--", *command, stdout=stopped.pipe, variables=many_hosts if hosts else None)
+    stopped.start()
+    wait_until(lambda: len(list(tmp_path.glob("blocked.*"))) == 2, lambda: launch.stderr)
+    go.touch()
+    began = time.monotonic()
+    assert launch.wait() == 3, launch.stderr
+    # Its own promise is 10 s.
+    assert time.monotonic() - began < 25, launch.stderr
+    assert f"] {LAST_WORDS}\n" in launch.stderr
+    assert "the reader of our output is slow: the rest of it is not shown" in launch.stderr

@@ -33,7 +33,7 @@ def bare() -> set[str]:
 
 def test_an_agent_loads_what_it_needs(bare: set[str]) -> None:
     modules = [module for module in loaded("--agent") if module not in bare]
-    assert "bpslaunch.remote.outbox" in modules
+    assert "bpslaunch.outbox" in modules
     unwanted = {*_HEAVY, *_OF_A_LAUNCH, "bpslaunch.remote.host_job", "bpslaunch.environments.place"}
     assert not unwanted.intersection(modules), modules
     # 134 with Python 3.11; newer ones have more and smaller modules.
