@@ -61,8 +61,9 @@ def values_as_horovod_gives_them() -> None:
 
 def values_of_pytorch() -> None:
     """Tensors that have a gradient, and those of types that NumPy has from ml_dtypes."""
-    torch = pytest.importorskip("torch")
-    ml_dtypes = pytest.importorskip("ml_dtypes")
+    import ml_dtypes
+    import torch
+
     bps.init()
     rank = bps.rank()
     learnt = torch.full((2,), 1.0 * rank, requires_grad=True)

@@ -102,7 +102,6 @@ OF_ALL = [
     wrong_arguments_of_batch_normalization,
     values,
     values_as_horovod_gives_them,
-    values_of_pytorch,
     broadcasts_of_different_arrays_are_refused,
     process_set_of_one,
     a_rank_outside_of_the_process_set,
@@ -131,7 +130,9 @@ OF_KERAS_3 = [
 ]
 OF_TF_KERAS = [constant_loss_scaling_outside]
 OF_TENSORFLOW = [xla_on_tensorflow_is_refused]
+OF_PYTORCH = [values_of_pytorch]
 _ON_TENSORFLOW = ("tensorflow", "tf_keras")
+_PYTORCH_IS_HERE = all(importlib.util.find_spec(name) is not None for name in ("torch", "ml_dtypes"))
 
 
 def _is_keras_3(of: str) -> bool:
@@ -153,12 +154,13 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     )
     of_package = OF_KERAS_3 if keras_3 else OF_TF_KERAS
     bodies = [*OF_ALL, *of_package, *(OF_TENSORFLOW if of in _ON_TENSORFLOW else ())]
+    bodies += OF_PYTORCH if _PYTORCH_IS_HERE else ()
     folder = tmp_path_factory.mktemp("job")
     launcher = launcher_command(2, 1)
     return Outcomes(run_job(folder, launcher, 2, bodies, (), environment, check=False, file=Path(__file__)))
 
 
-@pytest.mark.parametrize("body", [*OF_ALL, *OF_KERAS_3, *OF_TF_KERAS, *OF_TENSORFLOW])
+@pytest.mark.parametrize("body", [*OF_ALL, *OF_KERAS_3, *OF_TF_KERAS, *OF_TENSORFLOW, *OF_PYTORCH])
 def test_in_one_job(body: Callable[[], None], outcomes: Outcomes, request: pytest.FixtureRequest) -> None:
     if body in OF_KERAS_3 and not _is_keras_3(request.node.callspec.params["outcomes"]):
         pytest.skip("of Keras 3 alone")
@@ -166,4 +168,6 @@ def test_in_one_job(body: Callable[[], None], outcomes: Outcomes, request: pytes
         pytest.skip("of tf_keras alone")
     if body in OF_TENSORFLOW and request.node.callspec.params["outcomes"] not in _ON_TENSORFLOW:
         pytest.skip("of TensorFlow alone")
+    if body in OF_PYTORCH and not _PYTORCH_IS_HERE:
+        pytest.skip("where PyTorch and ml_dtypes are installed")
     outcomes.check(body)
