@@ -32,12 +32,15 @@ from ..guardian import SIGNALS, WORKER_SIGNALS
 from ..installation import server_binary, with_plugins_of_checkout
 from ..lanes import lanes
 from ..listener import listen
+from ..outbox import Outbox
 from ..output import Printer
 from ..system_calls import pidfd_open
 from .launched_workers import LaunchedWorkers
 from .launcher_process import LauncherProcess
 
 _KILL_SECONDS = 5.0
+_MOST_WAITING = 256 * 1024  # bytes of output that its reader has not taken; what comes then is not shown
+_LAST_OUTPUT_SECONDS = 1.0
 
 
 class CompanionProcess:
@@ -47,6 +50,7 @@ class CompanionProcess:
         self._worker = worker
         self._printer = printer
         self._selector = selectors.DefaultSelector()
+        self._shown = Outbox(2, self._selector, lambda _: None, shared=True)
         self._children: list[Child] = []
         self._with_worker = True  # whether the process beside us is a worker
         self._kill_at: float | None = None  # of our own processes
@@ -65,7 +69,7 @@ class CompanionProcess:
         self._watch_worker()
         if request["launcher"] is not None:
             launcher = LauncherProcess(**request["launcher"])
-            self._launched = LaunchedWorkers(launcher, self._worker, self._selector, self._printer.say)
+            self._launched = LaunchedWorkers(launcher, self._worker, self._selector, self._say)
         try:
             answer: dict[str, Any] = {"port": self._start(request)}
         except LaunchError as error:
@@ -78,6 +82,7 @@ class CompanionProcess:
         while any(child.alive for child in self._children) or (self._launched is not None and self._launched.alive):
             self._step()
         process_tree.end_descendants(time.monotonic() + _KILL_SECONDS)
+        self._shown.drain(time.monotonic() + _LAST_OUTPUT_SECONDS)
         return 0
 
     def _start(self, request: dict[str, Any]) -> int:
@@ -190,7 +195,7 @@ class CompanionProcess:
                     while not stream.pipe.closed and self._read(child, stream):
                         pass
                 if child.status != 0 and not child.told_to_end:
-                    self._printer.say(f"{child.spec.name} beside worker {self._worker} {child.ending()}")
+                    self._say(f"{child.spec.name} beside worker {self._worker} {child.ending()}")
 
     def _read(self, child: Child, stream: Stream) -> bool:
         try:
@@ -200,6 +205,9 @@ class CompanionProcess:
         if lines is None:
             self._selector.unregister(stream.pipe)
             lines = stream.close()
-        with contextlib.suppress(OSError):  # Our errors have no reader any more.
-            self._printer.write(child.spec.name, 2, lines, lambda: True)
+        if self._shown.size < _MOST_WAITING:
+            self._shown.send(self._printer.text(child.spec.name, 2, lines))
         return not stream.pipe.closed
+
+    def _say(self, text: str) -> None:
+        self._shown.send(self._printer.message(text))

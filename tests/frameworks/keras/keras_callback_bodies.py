@@ -124,8 +124,9 @@ def best_model_of_rank_0() -> None:
     bps.init()
     callbacks = callbacks_of(keras)
     with tempfile.TemporaryDirectory() as folder:
-        # Keras 2 of TensorFlow 2.13 cannot save checkpoints in the new format.
-        path = Path(folder) / ("best.h5" if keras.__version__.startswith("2.13.") else "best.keras")
+        # Keras 2.13 and 2.14 cannot save checkpoints in the new format.
+        old = keras.__version__.startswith(("2.13.", "2.14."))
+        path = Path(folder) / ("best.h5" if old else "best.keras")
         model = model_of(keras, bps.DistributedOptimizer(keras.optimizers.SGD(0.01)))
         best = callbacks.BestModelCheckpoint(monitor="loss", filepath=str(path))
         fit(model, bps.rank(), callbacks=[callbacks.MetricAverageCallback(), best])
