@@ -73,6 +73,7 @@ from keras_scaling_bodies import (
 )
 from keras_value_bodies import (
     broadcasts_of_different_arrays_are_refused,
+    refused_values_use_no_number,
     values,
     values_as_horovod_gives_them,
     values_of_pytorch,
@@ -103,6 +104,7 @@ OF_ALL = [
     values,
     values_as_horovod_gives_them,
     values_of_pytorch,
+    refused_values_use_no_number,
     broadcasts_of_different_arrays_are_refused,
     process_set_of_one,
     a_rank_outside_of_the_process_set,
