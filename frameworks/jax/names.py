@@ -17,7 +17,7 @@ from byteps.session import current_session
 import jax
 
 # Compiled programs keep their names, so these numbers are not given again: neither in another session nor behind a
-# join(), where a rank that ran out of data traces with its next batch what the others have compiled, by the same numbers.
+# join(), where a rank that ran out of data traces with its next batch what the others have compiled, by these numbers.
 # Of each process set and kind: ranks that are not in a set do not trace what is over it.
 _TRACED: defaultdict[tuple[str, str], Iterator[int]] = defaultdict(itertools.count)
 

@@ -13,6 +13,7 @@ from byteps.session import current_session
 
 import mxnet as mx
 
+
 def check_factors(tensor: mx.nd.NDArray, *factors: float) -> None:
     """Raises ValueError for factors of integers."""
     floating = tensor.dtype == BFLOAT16 or np.dtype(tensor.dtype).kind == "f"

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from byteps.arguments import priority_number, reduction_fault, root, tensor_name
 from byteps.mxnet import library
 from byteps.mxnet.compression import Compression, Compressor, check_compression
@@ -26,7 +27,6 @@ from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import Session, current_session
 
 import mxnet as mx
-import numpy as np
 from mxnet.base import MXNetError
 
 _HOST = ("cpu", "cpu_pinned", "cpu_shared")
@@ -48,8 +48,12 @@ def turn_of(name: str, ranks: tuple[int, ...] = ()) -> mx.nd.NDArray:
 BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 
 _PLAIN = ("uint8", "int8", "int16", "int32", "int64", "bool", "float16", "float32", "float64")
-# By what an array says it has.
-_DTYPES: dict[Any, str] = {np.dtype(name).type: name for name in _PLAIN} | {BFLOAT16: "bfloat16"}
+# By what an array says it has: a class, or with the NumPy interface a dtype.
+_DTYPES: dict[Any, str] = {
+    **{np.dtype(name).type: name for name in _PLAIN},
+    **{np.dtype(name): name for name in _PLAIN},
+    BFLOAT16: "bfloat16",
+}
 
 
 def dtype_name(tensor: mx.nd.NDArray) -> str:
@@ -72,7 +76,7 @@ def check_array(tensor: Any) -> None:
     if tensor.context.device_type not in _HOST:
         raise TypeError(f"the tensor is on {tensor.context}; byteps.mxnet sends host memory: as_in_context(mx.cpu())")
     if tensor.dtype not in _DTYPES:
-        known = ", ".join(_DTYPES.values())
+        known = ", ".join((*_PLAIN, "bfloat16"))
         raise MXNetError(f"an array of {dtype_name(tensor)} cannot be sent; convert it to one of {known}")
 
 
