@@ -63,15 +63,20 @@ def run(call: Call, array: jax.Array, device: jax.Array | None) -> jax.Array:
     return primitive.call(call.target, call.result(array), operands, in_place, call.attributes())
 
 
+def check_parts(name: str, array: jax.Array, device: jax.Array | None) -> None:
+    """Refuses an array that run() cannot send as a whole. Raises ValueError."""
+    if device is None and not versions.is_traced(array) and not array.is_fully_replicated:
+        raise ValueError(
+            f"{name} lies in parts on {len(array.devices())} devices of this worker; outside of programs give an "
+            "array of one device or with the same values on each, or call push_pull and broadcast inside shard_map"
+        )
+
+
 def _run_outside(call: Call, array: jax.Array) -> jax.Array:
     name, unnamed = _padded(call.name), call._replace(name="")
     if len(array.devices()) == 1:
         return _outside(array, name, unnamed)
-    if not array.is_fully_replicated:
-        raise ValueError(
-            f"{call.name} lies in parts on {len(array.devices())} devices of this worker; outside of programs give an "
-            "array of one device or with the same values on each, or call push_pull and broadcast inside shard_map"
-        )
+    check_parts(call.name, array, None)
     # The same on all devices: of one, and back to all.
     return jax.device_put(_outside(array.addressable_data(0), name, unnamed), array.sharding)
 

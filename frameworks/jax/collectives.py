@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from byteps import _native, array_collectives
-from byteps.arguments import priority_number, tensor_name
+from byteps.arguments import check_reduction, priority_number, tensor_name
 from byteps.jax import targets, versions
 from byteps.jax.call import Call, device_number, run, sent_array
 from byteps.jax.names import gradient_name, operation_name
@@ -102,13 +102,13 @@ def allgather(
     """
     array, inside = _checked("allgather", tensor, name, process_set)
     number = priority_number(priority)
-    name = operation_name("allgather", name, tensor, process_set)
     if not inside:
         options = {"name": name, "process_set": process_set, "priority": number}
         return jnp.array(array_collectives.allgather(np.ascontiguousarray(array), **options))
     ranks = ranks_of(process_set)
     shape = (array.shape[0] * len(ranks), *array.shape[1:])
-    return _collective(_call(_native.ALL_GATHER, name, ranks, number, shape), array, device_number())
+    with operation_name("allgather", name, tensor, process_set) as given:
+        return _collective(_call(_native.ALL_GATHER, given, ranks, number, shape), array, device_number())
 
 
 def reducescatter(
@@ -134,14 +134,15 @@ def reducescatter(
     chosen = choose_op(op, None)
     array, inside = _checked("reducescatter", tensor, name, process_set)
     number = priority_number(priority)
-    name = operation_name("reducescatter", name, tensor, process_set)
+    check_reduction(chosen, array.dtype.name)
     if not inside:
         options = {"name": name, "process_set": process_set, "priority": number}
         return jnp.array(array_collectives.reducescatter(np.ascontiguousarray(array), op=chosen, **options))
     ranks = ranks_of(process_set)
     rows, more = divmod(array.shape[0], len(ranks))
     shape = (rows + (_place(process_set) < more), *array.shape[1:])
-    return _collective(_call(_native.REDUCE_SCATTER, name, ranks, number, shape, chosen), array, device_number())
+    with operation_name("reducescatter", name, tensor, process_set) as given:
+        return _collective(_call(_native.REDUCE_SCATTER, given, ranks, number, shape, chosen), array, device_number())
 
 
 def alltoall(
@@ -176,9 +177,9 @@ def alltoall(
         )
     if inside and array.shape[0] % len(ranks) != 0:
         raise ValueError(f"alltoall of {array.shape[0]} rows over {len(ranks)} ranks: they cannot be split equally")
-    name = operation_name("alltoall", name, tensor, process_set)
     if not inside:
         options = {"name": name, "process_set": process_set, "priority": number}
         received = array_collectives.alltoall(np.ascontiguousarray(array), splits, **options)
         return jnp.array(received) if splits is None else (jnp.array(received[0]), jnp.array(received[1], jnp.int32))
-    return _collective(_call(_native.ALL_TO_ALL, name, ranks, number, array.shape), array, device_number())
+    with operation_name("alltoall", name, tensor, process_set) as given:
+        return _collective(_call(_native.ALL_TO_ALL, given, ranks, number, array.shape), array, device_number())

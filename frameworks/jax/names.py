@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,8 +16,13 @@ from byteps.session import current_session
 
 import jax
 
-# Compiled programs keep their names, so these numbers are not given again.
-_TRACED = itertools.count()
+# Compiled programs keep their names, so these numbers are not given again: neither in another session nor behind a
+# join(), where a rank that ran out of data traces with its next batch what the others have compiled, by these numbers.
+# Of each process set and kind: ranks that are not in a set do not trace what is over it.
+_TRACED: defaultdict[tuple[str, str], Iterator[int]] = defaultdict(itertools.count)
+
+# Those of calls that were refused while they were traced.
+_UNUSED: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
 
 # How often a name was asked for in a program that is being traced.
 _ASKED: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
@@ -43,9 +50,13 @@ def leaf_names(prefix: str, tree: Any) -> tuple[list[str], list[Any], Any]:
     return names, [leaf for _, leaf in with_paths], structure
 
 
-def operation_name(kind: str, name: str | None, tree: Any, process_set: ProcessSet = global_process_set) -> str:
+@contextmanager
+def operation_name(
+    kind: str, name: str | None, tree: Any, process_set: ProcessSet = global_process_set
+) -> Iterator[str]:
     """The name of an operation on `tree`: the caller's, or the next number of its kind. Operations of programs are
-    numbered when those are traced.
+    numbered when those are traced; if JAX refuses one in the block, such as one that has no gradient, the next one has
+    that number, so that the ranks stay in step. What else can be wrong is to be refused before.
 
     Raises:
         NotInitializedError: before init().
@@ -53,10 +64,17 @@ def operation_name(kind: str, name: str | None, tree: Any, process_set: ProcessS
     """
     session = current_session()
     if name is not None:
-        return tensor_name(name)
-    if versions.in_program() or any(versions.is_traced(leaf) for leaf in jax.tree_util.tree_leaves(tree)):
-        return f"{kind}.traced.{next(_TRACED)}"
-    return f"{kind}.noname.{session.number(kind, process_set.key())}"
+        yield tensor_name(name)
+    elif versions.in_program() or any(versions.is_traced(leaf) for leaf in jax.tree_util.tree_leaves(tree)):
+        key = process_set.key(), kind
+        number = _UNUSED[key].pop() if _UNUSED[key] else next(_TRACED[key])
+        try:
+            yield f"{kind}.traced.{number}"
+        except (TypeError, ValueError, NotImplementedError):
+            _UNUSED[key].append(number)
+            raise
+    else:
+        yield f"{kind}.noname.{session.number(kind, process_set.key())}"
 
 
 def name_in_program(name: str) -> str | None:

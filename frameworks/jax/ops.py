@@ -22,14 +22,15 @@ the same device of the other workers; `axis_name` says over which devices of thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from byteps import _native
-from byteps.arguments import priority_number, root, tensor_name
+from byteps.arguments import check_reduction, priority_number, root, tensor_name
 from byteps.jax import targets, together
-from byteps.jax.call import Call, device_number, run, sent_array
+from byteps.jax.call import Call, check_parts, device_number, run, sent_array
 from byteps.jax.compression import Compression, Compressor, check_compression
 from byteps.jax.devices import Axes, AxisName, axes_of, own_part, put_together
 from byteps.jax.names import gradient_name, leaf_names, operation_name
@@ -90,18 +91,29 @@ def add_to_servers(name: str, change: Any, priority: int) -> jax.Array:
     return run(_reduce_call(name, Sum, priority, (), asynchronous=True), sent_array(name, change), device_number())
 
 
+@contextmanager
 def _named_arrays(
-    kind: str, name: str | None, tree: Any, process_set: ProcessSet
-) -> tuple[list[str], list[jax.Array], Any]:
-    """A name for each leaf of a call's argument, the leaves as arrays, and the structure. What cannot be sent is
-    refused before the call gets a number, so that the ranks stay in step. Raises TypeError, ValueError."""
+    kind: str, name: str | None, tree: Any, process_set: ProcessSet, op: ReduceOp | None = None
+) -> Iterator[tuple[list[str], list[jax.Array], Any]]:
+    """A name for each leaf of a call's argument, the leaves as arrays, and the structure. What cannot be sent, or not
+    be reduced by `op`, is refused before the call gets a number, so that the ranks stay in step. Raises TypeError,
+    ValueError."""
     current_session()
     check_process_set(process_set)
     names, leaves, structure = leaf_names(kind if name is None else tensor_name(name), tree)
     arrays = [sent_array(*each) for each in zip(names, leaves)]
-    if name is None:
-        names, _, _ = leaf_names(operation_name(kind, None, tree, process_set), tree)
-    return names, arrays, structure
+    device = device_number()
+    for each, array in zip(names, arrays):
+        check_parts(each, array, device)
+        if op is not None:
+            check_reduction(op, array.dtype.name)
+    with operation_name(kind, name, tree, process_set) as given:
+        yield leaf_names(given, tree)[0], arrays, structure
+
+
+def _check_axes(axes: Axes, op: ReduceOp) -> None:
+    if axes and op is Adasum:
+        raise NotImplementedError("op=Adasum combines workers, and not their devices: give no axis_name")
 
 
 def reduce_leaves(
@@ -114,8 +126,7 @@ def reduce_leaves(
     process_set: ProcessSet = global_process_set,
 ) -> list[jax.Array]:
     """push_pull of arrays that travel at the same time, with arguments that were checked."""
-    if axes and op is Adasum:
-        raise NotImplementedError("op=Adasum combines workers, and not their devices: give no axis_name")
+    _check_axes(axes, op)
     if not leaves:
         return []
     device = device_number()
@@ -165,16 +176,18 @@ def push_pull(
     Raises:
         XlaRuntimeError: when the result is used: what the library says (another rank's shape or dtype differs, a
             member is gone, a deadline).
-        ValueError: before init(), an unknown op, a name that cannot be one.
+        ValueError: before init(), an unknown op, or one that the dtype does not have, a name that cannot be one.
         TypeError: a dtype that cannot be sent, a priority that is no whole number, or something that is no compression.
     """
     del version
     check_compression(compression)
     chosen = choose_op(op, average, adasum=True)
     number = priority_number(priority)
-    names, arrays, structure = _named_arrays("push_pull", name, tensor, process_set)
-    priorities = [number] * len(arrays)
-    reduced = reduce_leaves(names, arrays, chosen, priorities, compression, axes_of(axis_name), process_set)
+    axes = axes_of(axis_name)
+    _check_axes(axes, chosen)
+    with _named_arrays("push_pull", name, tensor, process_set, chosen) as (names, arrays, structure):
+        priorities = [number] * len(arrays)
+        reduced = reduce_leaves(names, arrays, chosen, priorities, compression, axes, process_set)
     return jax.tree_util.tree_unflatten(structure, reduced)
 
 
@@ -219,15 +232,16 @@ def broadcast(
 
     Raises:
         XlaRuntimeError, TypeError: as push_pull.
-        ValueError: before init(), or the root is not a rank.
+        ValueError: before init(), or the root is not a rank, or not one of the set.
     """
-    root_rank = root(current_session(), root_rank)
+    session = current_session()
+    root_rank = root(session, root_rank, check_process_set(process_set))
     number = priority_number(priority)
-    names, arrays, structure = _named_arrays("broadcast", name, tensor, process_set)
     device = device_number()
     target, more = targets.BROADCAST, ()
     if ranks := _set_ranks(process_set):
         target, more = targets.COLLECTIVE, (("kind", _native.BROADCAST), ("op", 0), ("ranks", ranks))
-    calls = [Call(target, each, ("root", root_rank), number, more) for each in names]
-    sent = [_broadcast(call, array, device) for call, array in zip(calls, arrays)]
+    with _named_arrays("broadcast", name, tensor, process_set) as (names, arrays, structure):
+        calls = [Call(target, each, ("root", root_rank), number, more) for each in names]
+        sent = [_broadcast(call, array, device) for call, array in zip(calls, arrays)]
     return jax.tree_util.tree_unflatten(structure, sent)

@@ -82,11 +82,20 @@ def DistributedOptimizer(
     passes = whole_number("backward_passes_per_step", backward_passes_per_step)
     if passes < 1:
         raise ValueError(f"backward_passes_per_step is {passes}; it must be at least 1")
+    axes = axes_of(axis_name)
+    inner = optax.with_extra_args_support(optimizer)
+    asynchronous = asynchronous_training() and current_session().native.info()["size"] > 1
+    if asynchronous:
+        check_asynchronous(
+            chosen,
+            compression=compression is not Compression.none,
+            axis_name=bool(axes),
+            process_set=process_set is not global_process_set,
+        )
+    # Behind all that may be refused: ranks whose numbers differ do not meet.
     number = current_session().object_number("DistributedOptimizer")
     if name is None:
         name = "Gradient" if number == 0 else f"Gradient.{number}"
-    axes = axes_of(axis_name)
-    inner = optax.with_extra_args_support(optimizer)
 
     def reduced(gradients: Any) -> Any:
         names, leaves, structure = leaf_names(name, gradients)
@@ -108,13 +117,7 @@ def DistributedOptimizer(
         return inner.update(reduced(gradients), state, params, **extra)
 
     init = inner.init
-    if asynchronous_training() and current_session().native.info()["size"] > 1:
-        check_asynchronous(
-            chosen,
-            compression=compression is not Compression.none,
-            axis_name=bool(axes),
-            process_set=process_set is not global_process_set,
-        )
+    if asynchronous:
         servers = ServerParameters(inner, f"AsyncParam.{name}")
         init, update = servers.init, servers.update
 

@@ -61,9 +61,9 @@ def _results(operations: list[Operation]) -> list[Any]:
     return results
 
 
-def push_pull_arrays(arrays: Sequence[np.ndarray], names: Sequence[str], op: ReduceOp) -> list[np.ndarray]:
+def push_pull_arrays(arrays: Sequence[np.ndarray], names: Sequence[str | None], op: ReduceOp) -> list[np.ndarray]:
     """The reductions over all workers, all at the same time; of any number of dimensions. The names are the same on all
-    ranks.
+    ranks; None: numbered.
 
     Raises:
         BytePSError: see byteps.errors.
@@ -80,6 +80,12 @@ def _type_name(dtype: np.dtype) -> str:
     return dtype.str.rstrip("0123456789") if dtype.type.__module__ == "numpy" else dtype.name
 
 
+def check_sendable(array: np.ndarray, called: str) -> None:
+    """Raises ValueError for an array of objects."""
+    if array.dtype.hasobject:
+        raise ValueError(f"{called} is an array of Python objects; send it with broadcast_object")
+
+
 def broadcast_arrays(arrays: Sequence[np.ndarray], names: Sequence[str], root_rank: int) -> list[np.ndarray]:
     """The root's arrays, of any dtype but objects, all at the same time.
 
@@ -91,8 +97,7 @@ def broadcast_arrays(arrays: Sequence[np.ndarray], names: Sequence[str], root_ra
     results = []
     operations = []
     for index, (array, name) in enumerate(zip(arrays, names)):
-        if array.dtype.hasobject:
-            raise ValueError(f"{name} is an array of Python objects; send it with broadcast_object")
+        check_sendable(array, name)
         results.append(np.array(array, order="C", copy=True))
         sent = results[-1]
         if not (sent.dtype.isnative and sent.dtype.name in DTYPES):

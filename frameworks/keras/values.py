@@ -7,21 +7,16 @@ from typing import Any
 import numpy as np
 from byteps import array_collectives
 from byteps.arguments import root, tensor_name
-from byteps.keras.arrays import broadcast_arrays, push_pull_arrays, to_array
+from byteps.keras.arrays import broadcast_arrays, check_sendable, push_pull_arrays, to_array
 from byteps.keras.compression import Compression, choice
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
 
 
-def _name(kind: str, name: str | None) -> str:
-    session = current_session()
-    return f"{kind}.noname.{session.number(kind)}" if name is None else tensor_name(name)
-
-
-def _rows(value: Any, name: str) -> np.ndarray:
+def _rows(value: Any, what: str) -> np.ndarray:
     array = to_array(value)
     if array.ndim == 0:
-        raise ValueError(f"{name}: a number has no rows; give it a dimension: numpy.atleast_1d(value)")
+        raise ValueError(f"{what}: a number has no rows; give it a dimension: numpy.atleast_1d(value)")
     return np.ascontiguousarray(array)
 
 
@@ -44,7 +39,8 @@ def push_pull(
         ValueError: before init(), an unknown op.
         TypeError: a dtype that cannot be sent.
     """
-    return push_pull_arrays([to_array(value)], [_name("push_pull", name)], choose_op(op, average, adasum=True))[0]
+    chosen = choose_op(op, average, adasum=True)
+    return push_pull_arrays([to_array(value)], [None if name is None else tensor_name(name)], chosen)[0]
 
 
 def allreduce(
@@ -80,8 +76,12 @@ def allreduce(
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> np.ndarray:
     """The root's value, as push_pull takes it, of any dtype; the same shape and dtype on all ranks."""
-    root_rank = root(current_session(), root_rank)
-    return broadcast_arrays([to_array(value)], [_name("broadcast", name)], root_rank)[0]
+    session = current_session()
+    root_rank = root(session, root_rank)
+    array = to_array(value)
+    check_sendable(array, name or "the value")  # before it has its number
+    called = f"broadcast.noname.{session.number('broadcast')}" if name is None else tensor_name(name)
+    return broadcast_arrays([array], [called], root_rank)[0]
 
 
 def allgather(value: Any, name: str | None = None) -> np.ndarray:
@@ -90,8 +90,8 @@ def allgather(value: Any, name: str | None = None) -> np.ndarray:
     Raises:
         As push_pull; ValueError also for a value without dimensions.
     """
-    name = _name("allgather", name)
-    return np.array(array_collectives.allgather(_rows(value, name), name=name))
+    rows = _rows(value, name or "allgather")
+    return np.array(array_collectives.allgather(rows, name=name))
 
 
 def reducescatter(value: Any, name: str | None = None, op: ReduceOp | int = Average) -> np.ndarray:
@@ -100,8 +100,9 @@ def reducescatter(value: Any, name: str | None = None, op: ReduceOp | int = Aver
     Raises:
         As push_pull; ValueError also for a value without dimensions.
     """
-    chosen, name = choose_op(op, None), _name("reducescatter", name)
-    return np.array(array_collectives.reducescatter(_rows(value, name), op=chosen, name=name))
+    chosen = choose_op(op, None)
+    rows = _rows(value, name or "reducescatter")
+    return np.array(array_collectives.reducescatter(rows, op=chosen, name=name))
 
 
 def broadcast_global_variables(root_rank: int) -> None:

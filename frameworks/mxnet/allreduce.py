@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from byteps.mxnet.ops import push_pull, push_pull_inplace
+from byteps.arguments import priority_number
+from byteps.mxnet.ops import BFLOAT16, check_array, check_reduction, push_pull, push_pull_inplace, set_ranks
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import ReduceOp, choose_op
 from byteps.session import current_session
 
 import mxnet as mx
 
-# What MXNet has for it, as mxnet.contrib.amp.
-_BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
-
 
 def check_factors(tensor: mx.nd.NDArray, *factors: float) -> None:
     """Raises ValueError for factors of integers."""
-    floating = tensor.dtype == _BFLOAT16 or np.dtype(tensor.dtype).kind == "f"
+    floating = tensor.dtype == BFLOAT16 or np.dtype(tensor.dtype).kind == "f"
     if any(factor != 1.0 for factor in factors) and not floating:
         raise ValueError(f"an array of {np.dtype(tensor.dtype)} cannot be scaled; it must be of floating-point numbers")
 
@@ -40,9 +38,10 @@ def allreduce(
     op: ReduceOp | None = None,
 ) -> mx.nd.NDArray:
     """push_pull with factors before and behind it: see there. Raises ValueError also for factors of integers."""
+    chosen = _op(average, op)
     check_factors(tensor, prescale_factor, postscale_factor)
     sent = tensor if prescale_factor == 1.0 else tensor * prescale_factor
-    reduced = push_pull(sent, name=name, priority=priority, op=_op(average, op), process_set=process_set)
+    reduced = push_pull(sent, name=name, priority=priority, op=chosen, process_set=process_set)
     return reduced if postscale_factor == 1.0 else reduced * postscale_factor
 
 
@@ -57,10 +56,11 @@ def allreduce_(
     op: ReduceOp | None = None,
 ) -> mx.nd.NDArray:
     """allreduce in place; returns the array."""
+    chosen = _op(average, op)
     check_factors(tensor, prescale_factor, postscale_factor)
     if prescale_factor != 1.0:
         tensor *= prescale_factor
-    push_pull_inplace(tensor, name=name, priority=priority, op=_op(average, op), process_set=process_set)
+    push_pull_inplace(tensor, name=name, priority=priority, op=chosen, process_set=process_set)
     if postscale_factor != 1.0:
         tensor *= postscale_factor
     return tensor
@@ -69,10 +69,27 @@ def allreduce_(
 def member_names(
     kind: str, tensors: Sequence[mx.nd.NDArray], name: str | None, process_set: ProcessSet = global_process_set
 ) -> list[str]:
-    """A name for each array of a group."""
+    """A name for each array of a group. Whatever can be wrong with the other arguments is to be refused before: a rank
+    that uses a number up alone meets no other any more."""
     if name is None:
         name = f"noname.{current_session().number(kind, process_set.key())}"
     return [f"{kind}.{name}.{index + 1}" for index in range(len(tensors))]
+
+
+def _check_group(
+    tensors: Sequence[mx.nd.NDArray],
+    op: ReduceOp,
+    priority: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> None:
+    """Refuses what allreduce would refuse of an array behind the first: all or none are begun. Raises as allreduce."""
+    priority_number(priority)
+    set_ranks(process_set)
+    for tensor in tensors:
+        check_array(tensor)
+        check_factors(tensor, *factors)
+        check_reduction(op, tensor)
 
 
 def grouped_allreduce(
@@ -86,8 +103,10 @@ def grouped_allreduce(
     op: ReduceOp | None = None,
 ) -> list[mx.nd.NDArray]:
     """allreduce of several arrays, which travel at the same time."""
+    chosen = _op(average, op)
+    _check_group(tensors, chosen, priority, (prescale_factor, postscale_factor), process_set)
     return [
-        allreduce(tensor, average, each, priority, prescale_factor, postscale_factor, process_set, op)
+        allreduce(tensor, None, each, priority, prescale_factor, postscale_factor, process_set, chosen)
         for tensor, each in zip(tensors, member_names("grouped_allreduce", tensors, name, process_set))
     ]
 
@@ -103,7 +122,9 @@ def grouped_allreduce_(
     op: ReduceOp | None = None,
 ) -> list[mx.nd.NDArray]:
     """allreduce_ of several arrays, which travel at the same time."""
+    chosen = _op(average, op)
+    _check_group(tensors, chosen, priority, (prescale_factor, postscale_factor), process_set)
     return [
-        allreduce_(tensor, average, each, priority, prescale_factor, postscale_factor, process_set, op)
+        allreduce_(tensor, None, each, priority, prescale_factor, postscale_factor, process_set, chosen)
         for tensor, each in zip(tensors, member_names("grouped_allreduce", tensors, name, process_set))
     ]

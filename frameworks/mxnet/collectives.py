@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from byteps.arguments import priority_number, whole_number
+from byteps.arguments import priority_number, splits_fault, whole_number
 from byteps.mxnet import library
 from byteps.mxnet.allreduce import check_factors, member_names
 from byteps.mxnet.late_array import late_array
-from byteps.mxnet.ops import check_array, operation_name, set_ranks, turn_of
+from byteps.mxnet.ops import check_array, check_reduction, operation_name, set_ranks, turn_of
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
@@ -49,7 +49,8 @@ class _Operation:
     ) -> None:
         """Pushes it on the engine. Raises MXNetError, TypeError, ValueError."""
         urgency = priority_number(priority)  # before the operation has its number
-        name, ranks = _checked(what, tensor, name, process_set)
+        ranks = _check(what, tensor, name, process_set)
+        name = operation_name(current_session(), what, name, process_set)
         self._name = name
         self._standing = mx.nd.empty((1,), ctx=mx.cpu())
         self._rows = library.Rows(
@@ -103,16 +104,15 @@ class _Operation:
         return _like(np.array(self._rows.splits(), np.int32), self._like)
 
 
-def _checked(
-    what: str, tensor: mx.nd.NDArray, name: str | None, process_set: ProcessSet
-) -> tuple[str, tuple[int, ...]]:
-    """The operation's name and the ranks of its set. Raises TypeError, ValueError."""
+def _check(what: str, tensor: mx.nd.NDArray, name: str | None, process_set: ProcessSet) -> tuple[int, ...]:
+    """The ranks of the set, none for all. To be called before an operation has its number. Raises MXNetError,
+    TypeError, ValueError."""
     check_array(tensor)
-    session = current_session()
+    current_session()
     ranks = set_ranks(process_set)
-    if not tensor.shape:  # before the operation has its number
+    if not tensor.shape:
         raise ValueError(f"{name or what}: a number has no rows; give it a dimension: tensor.reshape((1,))")
-    return operation_name(session, what, name, process_set), ranks
+    return ranks
 
 
 def allgather(
@@ -130,7 +130,7 @@ def allgather(
         process_set: the ranks that take part; this rank is one of them.
 
     Raises:
-        MXNetError: where the result is used: what the library says.
+        MXNetError: where the result is used: what the library says. Here: a dtype that cannot be sent.
         ValueError: before init(), an array without dimensions, or a process set that the job does not know.
         TypeError: not a dense NDArray in host memory, or a priority that is no whole number.
     """
@@ -144,6 +144,9 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
 ) -> list[mx.nd.NDArray]:
     """allgather of several arrays, which travel at the same time."""
+    priority_number(priority)
+    for tensor in tensors:
+        _check("allgather", tensor, name, process_set)
     names = member_names("grouped_allgather", tensors, name, process_set)
     return [allgather(tensor, each, priority, process_set) for tensor, each in zip(tensors, names)]
 
@@ -172,19 +175,30 @@ def reducescatter(
     Raises:
         As allgather; ValueError also for factors of integers; NotImplementedError: Adasum.
     """
-    chosen = int(choose_op(op, None))
+    chosen = _checked_reduction([tensor], op, prescale_factor, postscale_factor)
     scale = (float(prescale_factor), float(postscale_factor))
-    check_array(tensor)
-    check_factors(tensor, prescale_factor, postscale_factor)
     rows = _rows_of_this_rank(tensor.shape[0], process_set) if tensor.shape else 0
     if rows * int(np.prod(tensor.shape[1:])) == 0:
         return _Operation("reducescatter", tensor, name, priority, process_set, chosen, scale).rows()
     urgency = priority_number(priority)
-    name, ranks = _checked("reducescatter", tensor, name, process_set)
+    ranks = _check("reducescatter", tensor, name, process_set)
+    name = operation_name(current_session(), "reducescatter", name, process_set)
     output = _module(tensor).empty((rows, *tensor.shape[1:]), dtype=tensor.dtype, ctx=tensor.context)
     turn = turn_of(name, ranks)
     library.reduce_scatter(tensor, output, turn, name, chosen, urgency, scale, ranks)
     return output
+
+
+def _checked_reduction(
+    tensors: Sequence[mx.nd.NDArray], op: ReduceOp, prescale_factor: float, postscale_factor: float
+) -> int:
+    """The number of the reduction, which these arrays must allow. Raises as reducescatter."""
+    chosen = choose_op(op, None)
+    for tensor in tensors:
+        check_array(tensor)
+        check_factors(tensor, prescale_factor, postscale_factor)
+        check_reduction(chosen, tensor)
+    return int(chosen)
 
 
 def _rows_of_this_rank(rows: int, process_set: ProcessSet) -> int:
@@ -205,6 +219,11 @@ def grouped_reducescatter(
     process_set: ProcessSet = global_process_set,
 ) -> list[mx.nd.NDArray]:
     """reducescatter of several arrays, which travel at the same time."""
+    _checked_reduction(tensors, op, prescale_factor, postscale_factor)
+    priority_number(priority)
+    for tensor in tensors:
+        _check("reducescatter", tensor, name, process_set)
+        _rows_of_this_rank(tensor.shape[0], process_set)
     names = member_names("grouped_reducescatter", tensors, name, process_set)
     return [
         reducescatter(tensor, op, each, priority, prescale_factor, postscale_factor, process_set)
@@ -234,11 +253,15 @@ def alltoall(
         The rows for this rank, those of rank 0 first. With splits: these, and how many came from each rank, int32.
 
     Raises:
-        As allgather; ValueError also for splits without an entry.
+        As allgather; ValueError also for splits without an entry, MXNetError at once for those that do not add up.
     """
     given = splits.asnumpy().astype(np.int64).tolist() if isinstance(splits, mx.nd.NDArray) else splits
     rows = None if given is None else [whole_number("a split", split) for split in given]
     if rows == []:
         raise ValueError("splits is empty; it has one entry for each rank")
+    ranks = _check("alltoall", tensor, name, process_set)
+    members = len(ranks) or current_session().native.info()["size"]
+    if fault := splits_fault(rows, tensor.shape[0], members):
+        raise MXNetError(fault)
     operation = _Operation("alltoall", tensor, name, priority, process_set, splits=rows or ())
     return operation.rows() if rows is None else (operation.rows(), operation.splits())

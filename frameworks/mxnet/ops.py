@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from byteps.arguments import priority_number, root, tensor_name
+import numpy as np
+from byteps.arguments import priority_number, reduction_fault, root, tensor_name
 from byteps.mxnet import library
 from byteps.mxnet.compression import Compression, Compressor, check_compression
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
@@ -26,6 +27,7 @@ from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import Session, current_session
 
 import mxnet as mx
+from mxnet.base import MXNetError
 
 _HOST = ("cpu", "cpu_pinned", "cpu_shared")
 
@@ -42,14 +44,46 @@ def turn_of(name: str, ranks: tuple[int, ...] = ()) -> mx.nd.NDArray:
     return turn
 
 
+# What MXNet has for it, as mxnet.contrib.amp.
+BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
+
+_PLAIN = ("uint8", "int8", "int16", "int32", "int64", "bool", "float16", "float32", "float64")
+# By what an array says it has: a class, or with the NumPy interface a dtype.
+_DTYPES: dict[Any, str] = {
+    **{np.dtype(name).type: name for name in _PLAIN},
+    **{np.dtype(name): name for name in _PLAIN},
+    BFLOAT16: "bfloat16",
+}
+
+
+def dtype_name(tensor: mx.nd.NDArray) -> str:
+    """What NumPy calls the data type of an array."""
+    dtype = tensor.dtype
+    return _DTYPES.get(dtype) or np.dtype(dtype).name
+
+
 def check_array(tensor: Any) -> None:
-    """Raises TypeError for what is no dense NDArray in host memory."""
+    """Refuses what cannot be sent: before an operation has its number, so that those stay alike on all ranks.
+
+    Raises:
+        TypeError: no dense NDArray in host memory.
+        MXNetError: a dtype that cannot be sent.
+    """
     if not isinstance(tensor, mx.nd.NDArray):
         raise TypeError(f"the tensor is {type(tensor).__name__}; it must be an NDArray of MXNet")
     if tensor.stype != "default":
         raise TypeError(f"the tensor is sparse ({tensor.stype}); send tensor.tostype('default')")
     if tensor.context.device_type not in _HOST:
         raise TypeError(f"the tensor is on {tensor.context}; byteps.mxnet sends host memory: as_in_context(mx.cpu())")
+    if tensor.dtype not in _DTYPES:
+        known = ", ".join((*_PLAIN, "bfloat16"))
+        raise MXNetError(f"an array of {dtype_name(tensor)} cannot be sent; convert it to one of {known}")
+
+
+def check_reduction(op: ReduceOp, tensor: mx.nd.NDArray) -> None:
+    """Raises MXNetError for a reduction that has no meaning for the array's data type; when, see check_array()."""
+    if fault := reduction_fault(op, dtype_name(tensor)):
+        raise MXNetError(fault)
 
 
 def operation_name(session: Session, kind: str, name: str | None, process_set: ProcessSet = global_process_set) -> str:
@@ -186,7 +220,7 @@ def push_pull(
 
     Raises:
         MXNetError: where the result is waited for: what the library says (another rank's shape or dtype differs, a
-            member is gone, a deadline). Here: a dtype that cannot be sent.
+            member is gone, a deadline). Here: a dtype that cannot be sent, or that the reduction has no meaning for.
         ValueError: before init(), an unknown op, a name that cannot be one.
         TypeError: not a dense NDArray in host memory, a priority that is no whole number, or no compression.
     """
@@ -196,10 +230,12 @@ def push_pull(
     chosen = choose_op(op, average, adasum=True)
     session = current_session()
     ranks = set_ranks(process_set)
-    urgency = priority_number(priority)  # before the operation has its number
+    # All that may fail, before the operation has its number.
+    urgency = priority_number(priority)
+    sent, context = compression.compress(tensor)
+    check_reduction(chosen, sent)
     name = operation_name(session, "push_pull", name, process_set)
     function = _PushPull(chosen, name, urgency, ranks)
-    sent, context = compression.compress(tensor)
     reduced = function(_recorded(sent)) if mx.autograd.is_recording() else function.forward(sent)
     return compression.decompress(reduced, context)
 
@@ -221,6 +257,7 @@ def push_pull_inplace(
     session = current_session()
     ranks = set_ranks(process_set)
     urgency = priority_number(priority)
+    check_reduction(chosen, tensor)
     name = operation_name(session, "push_pull", name, process_set)
     _reduce(tensor, tensor, name, chosen, urgency, ranks)
     return tensor
@@ -268,12 +305,12 @@ def broadcast(
 
     Raises:
         MXNetError, TypeError: as push_pull.
-        ValueError: before init(), or the root is not a rank.
+        ValueError: before init(), or the root is not a rank, or not one of the set.
     """
     check_array(tensor)
     session = current_session()
-    rank = root(session, root_rank)
     ranks = set_ranks(process_set)
+    rank = root(session, root_rank, process_set)
     urgency = priority_number(priority)
     name = operation_name(session, "broadcast", name, process_set)
     function = _Broadcast(rank, name, urgency, ranks)
@@ -295,8 +332,8 @@ def broadcast_(
     gradient."""
     check_array(tensor)
     session = current_session()
-    rank = root(session, root_rank)
     ranks = set_ranks(process_set)
+    rank = root(session, root_rank, process_set)
     urgency = priority_number(priority)
     name = operation_name(session, "broadcast", name, process_set)
     _send(tensor, tensor, name, rank, urgency, ranks)

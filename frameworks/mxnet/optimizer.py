@@ -52,11 +52,9 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         if not isinstance(optimizer, mx.optimizer.Optimizer):
             raise TypeError(f"optimizer is {optimizer!r}; it must be an Optimizer of MXNet")
         gradient_predivide_factor = predivide_factor(gradient_predivide_factor, Average)
-        number = current_session().object_number("DistributedOptimizer")
         self._process_set = check_process_set(process_set)
         self._predivide = gradient_predivide_factor
         self._optimizer = optimizer
-        self._name = name or ("gradient" if number == 0 else f"gradient.{number}")
         self._servers: ServerParameters | None = None
         if asynchronous_training() and process_set.size() != 1:
             check_asynchronous(
@@ -65,6 +63,9 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
                 process_set=process_set is not global_process_set,
             )
             self._servers = ServerParameters()
+        # Behind all that may be refused: ranks whose numbers differ do not meet.
+        number = current_session().object_number("DistributedOptimizer")
+        self._name = name or ("gradient" if number == 0 else f"gradient.{number}")
 
     def __getattr__(self, item: str) -> Any:
         if item == "_optimizer":  # not there yet while it is unpickled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from byteps.arguments import predivide_factor
+from byteps.arguments import predivide_factor, root
 from byteps.asynchronous import asynchronous_training, check_asynchronous
 from byteps.mxnet.compression import Compression, Compressor, check_compression, from_params
 from byteps.mxnet.functions import broadcast_parameters
@@ -43,7 +43,7 @@ class DistributedTrainer(mx.gluon.Trainer):
     gradients of others: docs/async.md.
 
     Args:
-        params: `net.collect_params()`, or a dict of Parameters.
+        params: `net.collect_params()`, or a dict of Parameters; or a list of them, in the same order on all ranks.
         optimizer: a name or an Optimizer; a DistributedOptimizer is unwrapped.
         optimizer_params: of the optimizer, when it is named.
         root_rank: whose parameters all start with.
@@ -58,7 +58,8 @@ class DistributedTrainer(mx.gluon.Trainer):
     Raises:
         TypeError: no process set, or no number as a factor.
         ValueError: before init(), an argument that cannot be used, or ranks whose parameters have different names but
-            for Gluon's numbers (with a `prefix` the first step says so).
+            for Gluon's numbers (with a `prefix` the first step says so), or lists that are sorted by names whose
+            numbers are in another order on each rank.
         NotImplementedError: compression_params asks for what this release has not.
     """
 
@@ -84,11 +85,8 @@ class DistributedTrainer(mx.gluon.Trainer):
         check_compression(compression)
         by_params = from_params(compression_params)
         self._compression = compression if compression is not Compression.none else by_params
-        number = session.object_number("DistributedTrainer")
-        made_in_order = prefix is None
-        if prefix is None:
-            prefix = "" if number == 0 else f"{number}."
-        self._prefix = prefix
+        takes_part = process_set.included() is not False
+        root_rank = root(session, root_rank, process_set if takes_part else global_process_set)
         self._predivide = gradient_predivide_factor
         self._servers: ServerParameters | None = None
         if asynchronous_training() and process_set.size() != 1:
@@ -100,10 +98,17 @@ class DistributedTrainer(mx.gluon.Trainer):
             )
             self._servers = ServerParameters()
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
+        # Behind all that may be refused: ranks whose numbers differ do not meet.
+        number = session.object_number("DistributedTrainer")
+        made_in_order = prefix is None
+        if prefix is None:
+            prefix = "" if number == 0 else f"{number}."
+        self._prefix = prefix
         if self._servers is None:
             # A step divides by the batch of this worker, and so by that of all of them.
             self._scale *= gradient_predivide_factor / (process_set.size() or 1)
         self._places = _places(params)
+        self._by_keys = hasattr(params, "keys")
         # Of all ranks: an engine that waits for each operation, or a name made of the first ones, need one order.
         self._in_order = sorted(range(len(self._params)), key=self._places.__getitem__)
         # Before what would wait for parameters that other ranks have not.
@@ -120,23 +125,40 @@ class DistributedTrainer(mx.gluon.Trainer):
         return self._process_set.included() is not False
 
     def _ask_for_parameters(self) -> mx.nd.NDArray | None:
-        """The largest checksum of all ranks' parameters, and minus the smallest; None: there are no other ranks."""
+        """Of all ranks the largest checksums of the parameters and of their order, minus the smallest ones, and whether
+        the order of any is the program's own; None: there are no other ranks."""
         if self._process_set.size() == 1 or not self._takes_part():
             return None
-        ours = checksum(self._key(index) for index in self._in_order)
-        own = mx.nd.array([ours, -ours], dtype="int64")
+        # A program that sorts its list by names has another order on each rank where those have other numbers.
+        names = [param.name for param in self._params]
+        of_name = {name: place for place, name in enumerate(sorted(names, key=by_number))}
+        own_order = self._by_keys or names != sorted(names)
+        sums = [
+            checksum(self._key(index) for index in self._in_order),
+            checksum(str(of_name[name]) for name in names),
+        ]
+        own = mx.nd.array([*sums, *(-each for each in sums), own_order], dtype="int64")
         return push_pull_inplace(own, name=f"{self._prefix}parameters", op=Max, process_set=self._process_set)
 
     def _check_parameters(self) -> None:
         """Raises ValueError if ranks have different parameters: each would wait for the others to send its own."""
         if self._asked is None:
             return
-        largest, minus_smallest = (int(value) for value in self._asked.asnumpy())
-        if largest != -minus_smallest:
+        agreed = self._asked.asnumpy()
+        largest, smallest, any_own_order = agreed[:2], -agreed[2:4], bool(agreed[4])
+        if largest[0] != smallest[0]:
             shown = listed([self._key(index) for index in self._in_order])
             raise ValueError(
                 "the ranks' parameters differ in number or name; those of this rank, without Gluon's numbers: "
                 f"{shown}. Make the same blocks on all ranks, with the same prefixes"
+            )
+        if largest[1] != smallest[1] and not any_own_order:
+            shown = listed([param.name for param in self._params])
+            raise ValueError(
+                "the ranks' lists of parameters are sorted by names that have other numbers on each (dense10 sorts "
+                f"before dense9), so the same place may be another layer's; the list of this rank: {shown}. Give "
+                "net.collect_params() itself, whose parameters are matched by their numbers, or give the blocks "
+                "prefixes of their own"
             )
         self._asked = None
 

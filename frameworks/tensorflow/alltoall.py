@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from byteps import _native
+from byteps.arguments import splits_fault
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.session import current_session
 from byteps.tensorflow.allgather import rows_of
@@ -59,10 +60,12 @@ def alltoall(
     tensor = rows_of("alltoall", tensor)
     if splits is not None:
         splits = _checked_splits(splits)
+    if tf.executing_eagerly():
+        _check_rows(tensor, splits, process_set)
+    sent, how = compression.compress(tensor)
     given = operation_name("alltoall", name, scope, tensor, process_set)
     ranks = set_ranks(process_set)
     with_size = splits is not None if with_size is None else with_size
-    sent, how = compression.compress(tensor)
     counts = None if splits is None else tf.cast(splits, tf.int64)
     received, rows = collective(_native.ALL_TO_ALL, sent, given, ranks, 0, splits=counts)
     received = compression.decompress(received, how)
@@ -71,6 +74,14 @@ def alltoall(
     if not with_size:
         return received
     return received, rows if splits is None else tf.cast(rows, splits.dtype)
+
+
+def _check_rows(tensor: tf.Tensor, splits: tf.Tensor | None, process_set: ProcessSet) -> None:
+    """Refuses splits that do not fit: before the operation has its number, so that the ranks stay in step. Raises
+    tf.errors.InvalidArgumentError."""
+    rows = None if splits is None else splits.numpy().tolist()
+    if fault := splits_fault(rows, int(tensor.shape[0]), process_set.size() or 1):
+        raise tf.errors.InvalidArgumentError(None, None, fault)
 
 
 def _checked_splits(splits: Any) -> tf.Tensor:

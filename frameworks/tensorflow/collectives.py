@@ -88,6 +88,10 @@ def _gradient(op: Any, gradient: tf.Tensor, of_rows: tf.Tensor) -> tuple[tf.Tens
     """As Horovod's; `of_rows` are whole numbers, which have none."""
     del of_rows
     kind = op.get_attr("kind")
+    reduces = kind in (_native.ALL_REDUCE, _native.REDUCE_SCATTER)
+    reduction = ReduceOp(op.get_attr("op")) if reduces else Sum
+    if reduction not in (Sum, Average):
+        raise NotImplementedError(f"a reduction with op={reduction.name} has no gradient; Sum and Average have")
     name = gradient_name(op)
     ranks, priority = op.get_attr("ranks"), op.get_attr("priority")
     shape = tf.shape(op.inputs[0])
@@ -103,9 +107,6 @@ def _gradient(op: Any, gradient: tf.Tensor, of_rows: tf.Tensor) -> tuple[tf.Tens
     if kind == _native.ALL_GATHER:
         mine = back(_native.REDUCE_SCATTER, gradient, op=Average, splits=op.outputs[1])
         return tf.reshape(mine, shape), None
-    reduction = ReduceOp(op.get_attr("op"))
-    if reduction not in (Sum, Average):
-        raise NotImplementedError(f"a reduction with op={reduction.name} has no gradient; Sum and Average have")
     if kind == _native.ALL_REDUCE:
         return back(kind, gradient, op=reduction), None
     if reduction is Sum:

@@ -6,6 +6,8 @@ import contextlib
 import ctypes
 from typing import Any
 
+from byteps.arguments import reduction_fault
+from byteps.reduce_op import ReduceOp
 from byteps.shim import Shim
 from byteps.versions import check_version
 
@@ -59,6 +61,13 @@ def sendable(value: Any) -> tf.Tensor:
         known = ", ".join(sorted(dtype.name for dtype in WIRE_TYPES))
         raise TypeError(f"a tensor of dtype {tensor.dtype.name} cannot be sent; cast it to one of {known}")
     return tensor
+
+
+def check_reduction(op: ReduceOp, tensor: tf.Tensor) -> None:
+    """Raises tf.errors.InvalidArgumentError for a reduction that has no meaning for the tensor's data type; when, see
+    sendable()."""
+    if fault := reduction_fault(op, tensor.dtype.name):
+        raise tf.errors.InvalidArgumentError(None, None, fault)
 
 
 def check_device(argument: str, device: Any) -> None:

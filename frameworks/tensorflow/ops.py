@@ -31,7 +31,7 @@ from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
 from byteps.tensorflow.collectives import collective, gradient_name, of_root, set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
-from byteps.tensorflow.library import OPS, check_device, refuse_xla, sendable
+from byteps.tensorflow.library import OPS, check_device, check_reduction, refuse_xla, sendable
 from byteps.tensorflow.names import group_names, operation_name
 
 import tensorflow as tf
@@ -50,11 +50,13 @@ def _reduce(
 ) -> tf.Tensor:
     refuse_xla()
     sent, context = compression.compress(tensor)
+    return compression.decompress(_reduce_sent(sent, name, op, priority, ranks), context)
+
+
+def _reduce_sent(sent: tf.Tensor, name: str, op: ReduceOp, priority: int, ranks: tuple[int, ...]) -> tf.Tensor:
     if ranks or op is Adasum:  # servers sum parts of tensors, of all ranks
-        reduced, _ = collective(_native.ALL_REDUCE, sent, name, ranks, priority, op)
-    else:
-        reduced = OPS.byteps_push_pull(sent, tensor_name=name, op=int(op), priority=priority)
-    return compression.decompress(reduced, context)
+        return collective(_native.ALL_REDUCE, sent, name, ranks, priority, op)[0]
+    return OPS.byteps_push_pull(sent, tensor_name=name, op=int(op), priority=priority)
 
 
 @tf.RegisterGradient("BytepsPushPull")
@@ -123,17 +125,23 @@ def push_pull(
             "enable_async: asynchronous training is DistributedOptimizer's, with BYTEPS_ENABLE_ASYNC=1"
         )
     process_set = check_process_set(process_set)
+    refuse_xla()
+    # All that may fail, before the operation has its number.
     if isinstance(tensor, tf.IndexedSlices):
-        from byteps.tensorflow.sparse import push_pull_slices
+        from byteps.tensorflow.sparse import check_sparse_op, push_pull_slices
 
+        check_sparse_op(chosen)
         sendable(tensor.values)
         with tf.device(device_sparse):
             given = operation_name("push_pull", name, scope, tensor.values, process_set)
             return push_pull_slices(tensor, given, chosen, priority, compression, process_set)
     with tf.device(device_dense):
         tensor = sendable(tensor)
+        sent, context = compression.compress(tensor)
+        check_reduction(chosen, sent)
         given = operation_name("push_pull", name, scope, tensor, process_set)
-        return _reduce(tensor, given, chosen, priority, compression, set_ranks(process_set))
+        reduced = _reduce_sent(sent, given, chosen, priority, set_ranks(process_set))
+        return compression.decompress(reduced, context)
 
 
 @functools.lru_cache(maxsize=256)
@@ -189,6 +197,8 @@ def grouped_push_pull(
     chosen = check_op(op, average)
     priority = priority_number(priority)
     converted = [sendable(tensor) for tensor in tensors]
+    for tensor in converted:
+        check_reduction(chosen, tensor)
     if tf.executing_eagerly():
         current_session()
     process_set = check_process_set(process_set)
@@ -228,7 +238,7 @@ def broadcast(
 
     Raises:
         tf.errors.OpError: see the module.
-        ValueError: before init(), the root is not a rank, or another gradient_op.
+        ValueError: before init(), the root is not a rank, or not one of the set, or another gradient_op.
         TypeError: a dtype that cannot be sent, no scope, or a process set in the place of `is_variable`.
     """
     if isinstance(is_variable, ProcessSet):
@@ -236,9 +246,10 @@ def broadcast(
     if gradient_op not in (Average, Sum):
         raise ValueError(f"gradient_op is {gradient_op!r}; it must be Average or Sum")
     refuse_xla()
-    root_rank = root(current_session(), root_rank)
-    tensor = sendable(tensor)
+    session = current_session()
     process_set = check_process_set(process_set)
+    root_rank = root(session, root_rank, process_set)
+    tensor = sendable(tensor)
     priority = priority_number(priority)
     given = operation_name("broadcast", name, scope, tensor, process_set)
     ranks = set_ranks(process_set)

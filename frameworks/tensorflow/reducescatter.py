@@ -13,7 +13,7 @@ from byteps.session import current_session
 from byteps.tensorflow.allgather import rows_of
 from byteps.tensorflow.collectives import collective, group, set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
-from byteps.tensorflow.library import check_device
+from byteps.tensorflow.library import check_device, check_reduction
 from byteps.tensorflow.names import group_names, operation_name
 from byteps.tensorflow.scaling import scaled
 
@@ -61,6 +61,7 @@ def reducescatter(
     with tf.device(device_dense):
         tensor = rows_of("reducescatter", tensor)
         sent, context = compression.compress(scaled(tensor, prescale_factor, postscale_factor))
+        check_reduction(chosen, sent)
         given = operation_name("reducescatter", name, "", tensor, process_set)
         reduced, _ = collective(_native.REDUCE_SCATTER, sent, given, set_ranks(process_set), 0, chosen)
         return scaled(compression.decompress(reduced, context), postscale_factor)
@@ -87,6 +88,8 @@ def grouped_reducescatter(
     with tf.device(device_dense):
         given = [rows_of("grouped_reducescatter", tensor) for tensor in tensors]
         compressed = [compression.compress(scaled(tensor, prescale_factor, postscale_factor)) for tensor in given]
+        for sent, _ in compressed:
+            check_reduction(chosen, sent)
         names = group_names("reducescatter", name, "", given, process_set)
         reduced = group(_native.REDUCE_SCATTER, [sent for sent, _ in compressed], names, ranks, chosen)
         return [

@@ -91,10 +91,12 @@ def broadcast_variables(
             raise TypeError("scope and process_set are both process sets; give one of the two")
         scope, process_set = "", scope
     check_scope(scope)
-    root_rank = root(current_session(), root_rank)
+    session = current_session()
+    check_process_set(process_set)
+    root_rank = root(session, root_rank, process_set)
     listed = list(variables)
     names = [unique_in_graph(f"{scope}broadcast.{name}") for name in source_names(listed)]
-    ranks = set_ranks(check_process_set(process_set))
+    ranks = set_ranks(process_set)
     values = broadcast_values([tf.convert_to_tensor(variable) for variable in listed], names, root_rank, ranks)
     assigned = [variable.assign(value) for variable, value in zip(listed, values)]
     if tf.executing_eagerly() or tf.inside_function():

@@ -1,8 +1,7 @@
 """The data types of PyTorch that can be sent, their numbers in the C ABI, and which reductions they have."""
 
-from byteps import _native
-from byteps.errors import InvalidArgumentError, StatusCode
-from byteps.reduce_op import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, ReduceOp
+from byteps import _native, arguments
+from byteps.reduce_op import ReduceOp
 
 import torch
 
@@ -31,25 +30,7 @@ def dtype_code(dtype: torch.dtype) -> int:
     return code
 
 
-def _why_not(op: ReduceOp, dtype: torch.dtype) -> str:
-    """Why a reduction of the data type has no meaning; "" where it has one."""
-    if op is Adasum and not dtype.is_floating_point:
-        return "it is of floating-point numbers"
-    if op in (Min, Max) and dtype.is_complex:
-        return "complex numbers have no order"
-    if op in (BitAnd, BitOr, BitXor) and (dtype.is_floating_point or dtype.is_complex):
-        return "bitwise operations are of integers and bools"
-    if op is Average and dtype is torch.bool:
-        return "a bool has no fractions"
-    return ""
-
-
 def check_reduction(op: ReduceOp, dtype: torch.dtype) -> None:
     """Refuses, as the library does, a reduction that has no meaning: before an unnamed operation has its number, so
     that those stay alike on all ranks. Raises InvalidArgumentError."""
-    why = _why_not(op, dtype)
-    if why:
-        name = str(dtype).removeprefix("torch.")
-        raise InvalidArgumentError(
-            f"{op.name.lower()} of {name} has no meaning: {why}", StatusCode.INVALID_ARGUMENT, retryable=False
-        )
+    arguments.check_reduction(op, str(dtype).removeprefix("torch."))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
+from byteps.errors import InvalidArgumentError, StatusCode
 from byteps.process_set import ProcessSet, global_process_set
-from byteps.reduce_op import Average, ReduceOp
+from byteps.reduce_op import Adasum, Average, BitAnd, BitOr, BitXor, Max, Min, ReduceOp
 from byteps.session import Session
 
 
@@ -25,6 +27,66 @@ def priority_number(priority: Any) -> int:
     if not -(2**63) <= number < 2**63:
         raise ValueError(f"priority is {number}; it must be one of -2**63 to 2**63 - 1")
     return number
+
+
+def _why_not(op: ReduceOp, dtype: str) -> str:
+    is_complex = dtype.startswith("complex")
+    floating = dtype.startswith(("float", "bfloat"))
+    if op is Adasum and not floating:
+        return "it is of floating-point numbers"
+    if op in (Min, Max) and is_complex:
+        return "complex numbers have no order"
+    if op in (BitAnd, BitOr, BitXor) and (floating or is_complex):
+        return "bitwise operations are of integers and bools"
+    if op is Average and dtype == "bool":
+        return "a bool has no fractions"
+    return ""
+
+
+def reduction_fault(op: ReduceOp, dtype: str) -> str:
+    """Why a reduction has no meaning for a data type, in a sentence; "" where it has one.
+
+    Args:
+        op: the reduction.
+        dtype: what NumPy calls the data type ("float32", "bfloat16").
+    """
+    why = _why_not(op, dtype)
+    called = op.name.lower().replace("bit", "bitwise ")
+    return f"{called} of {dtype} has no meaning: {why}" if why else ""
+
+
+def check_reduction(op: ReduceOp, dtype: str) -> None:
+    """Refuses, as the library does, a reduction that has no meaning: before an unnamed operation has its number, so
+    that those stay alike on all ranks. Arguments are reduction_fault()'s. Raises InvalidArgumentError."""
+    _refuse(reduction_fault(op, dtype))
+
+
+def splits_fault(splits: Sequence[int] | None, rows: int, ranks: int) -> str:
+    """What is wrong with how an alltoall divides its rows, in a sentence; "" where nothing is.
+
+    Args:
+        splits: how many rows go to each rank; None: equal numbers.
+        rows: how many there are.
+        ranks: how many take part.
+    """
+    if splits is None:
+        return f"{rows} rows cannot be divided by {ranks} ranks: give splits" if rows % ranks != 0 else ""
+    if len(splits) != ranks:
+        return f"there are {len(splits)} splits for {ranks} ranks; each rank has one"
+    if min(splits) < 0 or sum(splits) != rows:
+        return f"the splits, {list(splits)}, must not be negative, and add up to {rows} rows"
+    return ""
+
+
+def check_splits(splits: Sequence[int] | None, rows: int, ranks: int) -> None:
+    """Refuses splits as the library does; see splits_fault(). Ranks may have different ones, so this is to be called
+    before an operation has its number, which the other ranks' meets. Raises InvalidArgumentError."""
+    _refuse(splits_fault(splits, rows, ranks))
+
+
+def _refuse(fault: str) -> None:
+    if fault:
+        raise InvalidArgumentError(fault, StatusCode.INVALID_ARGUMENT, retryable=False)
 
 
 def predivide_factor(factor: Any, op: ReduceOp) -> float:

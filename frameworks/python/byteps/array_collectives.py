@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from byteps import _native
-from byteps.arguments import priority_number, root, whole_number
-from byteps.arrays import _name, numpy_dtype
+from byteps.arguments import check_reduction, check_splits, priority_number, root, tensor_name, whole_number
+from byteps.arrays import _name, give_back, name_of, numpy_dtype
 from byteps.event_loop import Expectation
 from byteps.operation import Operation
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
@@ -47,7 +47,7 @@ class CollectiveOperation(Operation):
 class Asked:
     """A collective that has not begun: its arguments, the memory that they name, and what becomes of its result."""
 
-    __slots__ = ("_counted", "_dtype", "array", "native")
+    __slots__ = ("_counted", "_dtype", "_number", "array", "native")
 
     def __init__(
         self,
@@ -73,17 +73,40 @@ class Asked:
             options["splits"] = [whole_number("a split", split) for split in splits]
             if not options["splits"]:
                 raise ValueError("splits is empty; it has one entry for each rank")
-        self.native = _native.Collective(
-            kind,
-            None if pairwise else _name(session, label + ranks.key(), name),
-            dtype=self.array.dtype,
-            shape=self.array.shape,
-            input=self.array.address,
-            process_set=ranks.native(session),
-            priority=priority_number(priority),
-            timeout=timeout,
-            **options,
-        )
+        common: dict[str, Any] = {
+            "dtype": self.array.dtype,
+            "shape": self.array.shape,
+            "input": self.array.address,
+            "process_set": ranks.native(session),
+            "priority": priority_number(priority),
+            "timeout": timeout,
+        }
+        # What is numbered, and by what; None: it has a name.
+        self._number: tuple[Session, str, str] | None = None
+        if name is None and not pairwise:
+            members = len(ranks.ranks or ()) if ranks.key() else session.native.info()["size"]
+            self._check(session, kind, ranks, members, options)
+            _native.Collective(kind, label, **common, **options)  # refuses arguments of wrong types
+            name = _name(session, label + ranks.key(), None)
+            self._number = session, label + ranks.key(), name
+        elif name is not None and not pairwise:
+            name = tensor_name(name)
+        self.native = _native.Collective(kind, None if pairwise else name, **common, **options)
+
+    def _check(self, session: Session, kind: int, ranks: ProcessSet, members: int, options: dict[str, Any]) -> None:
+        """Refuses what the library would refuse when the operation has its number. Raises TypeError, ValueError."""
+        rows = self.array.shape[0] if self.array.shape else 1
+        if "op" in options:
+            check_reduction(options["op"], name_of(self.array))
+        if "root" in options:
+            root(session, options["root"], ranks)
+        if kind == _native.ALL_TO_ALL or "splits" in options:
+            check_splits(options.get("splits"), rows, members)
+
+    def give_back(self) -> None:
+        """Its number, if it has one, is that of the next: it has not begun."""
+        if self._number is not None:
+            give_back(*self._number)
 
     def result(self, request: _native.Request, index: int = 0) -> Any:
         """What the operation has brought, when it has ended well."""
@@ -103,8 +126,10 @@ def start(session: Session, asked: Asked) -> CollectiveOperation:
     expectation = Expectation()
     try:
         request = session.native.collective(asked.native, asked.array, expectation.completions, expectation.token)
-    except BaseException:
+    except BaseException as error:
         expectation.drop()
+        if isinstance(error, Exception):
+            asked.give_back()
         raise
     return CollectiveOperation(request, asked.result, expectation.future)
 

@@ -76,8 +76,8 @@ def _memory(array: Any, output: Any) -> tuple[_native.Array, _native.Array, Any]
     written = _native.Array(output, writable=True)
     if (read.dtype, read.shape) != (written.dtype, written.shape):
         raise ValueError(
-            f"the output has shape {written.shape} and dtype {_name_of(written)}, "
-            f"the input {read.shape} and {_name_of(read)}: they must be equal"
+            f"the output has shape {written.shape} and dtype {name_of(written)}, "
+            f"the input {read.shape} and {name_of(read)}: they must be equal"
         )
     return read, written, output
 
@@ -87,7 +87,8 @@ def _bytes_of(array: _native.Array) -> int:
     return math.prod(array.shape) * bits // 8
 
 
-def _name_of(array: _native.Array) -> str:
+def name_of(array: _native.Array) -> str:
+    """What NumPy calls the elements of an array."""
     return _NUMPY_NAMES.get(array.dtype, "bfloat16")
 
 
@@ -95,6 +96,11 @@ def _name(session: Session, kind: str, name: str | None) -> str:
     if name is None:
         return f"{kind}.noname.{session.number(kind)}"
     return tensor_name(name)
+
+
+def give_back(session: Session, kind: str, name: str) -> None:
+    """Has the next unnamed operation of this kind take the number in `name`: this one has not begun."""
+    session.give_back(int(name.rpartition(".")[2]), kind)
 
 
 def start_push_pull(
@@ -110,6 +116,8 @@ def start_push_pull(
     """push_pull_async on a session."""
     chosen = choose_op(op, average, adasum=True)
     read, written, result = _memory(array, output)
+    urgency = priority_number(priority)
+    unnamed = name is None
     name = _name(session, "push_pull", name)
     expectation = Expectation()
     try:
@@ -123,7 +131,7 @@ def start_push_pull(
                 output=written.address,
                 output_bytes=_bytes_of(written),
                 op=chosen,
-                priority=priority_number(priority),
+                priority=urgency,
                 timeout=timeout,
             )
             request = session.native.collective(asked, (read, written), expectation.completions, expectation.token)
@@ -136,13 +144,15 @@ def start_push_pull(
             written.address,
             chosen,
             (read, written),
-            priority_number(priority),
+            urgency,
             timeout,
             expectation.completions,
             expectation.token,
         )
-    except BaseException:
+    except BaseException as error:
         expectation.drop()
+        if unnamed and isinstance(error, Exception):
+            give_back(session, "push_pull", name)
         raise
     return Operation(request, result, expectation.future)
 
@@ -159,6 +169,8 @@ def start_broadcast(
     """broadcast_async on a session."""
     root_rank = root(session, root_rank)
     read, written, result = _memory(array, output)
+    urgency = priority_number(priority)
+    unnamed = name is None
     name = _name(session, "broadcast", name)
     expectation = Expectation()
     try:
@@ -170,13 +182,15 @@ def start_broadcast(
             written.address,
             root_rank,
             (read, written),
-            priority_number(priority),
+            urgency,
             timeout,
             expectation.completions,
             expectation.token,
         )
-    except BaseException:
+    except BaseException as error:
         expectation.drop()
+        if unnamed and isinstance(error, Exception):
+            give_back(session, "broadcast", name)
         raise
     return Operation(request, result, expectation.future)
 

@@ -46,6 +46,7 @@ class Session:
         self.process = os.getpid()
         self._first = 0
         self._numbers: dict[tuple[str, str], Iterator[int]] = defaultdict(itertools.count)
+        self._unused: dict[tuple[str, str], list[int]] = {}
         self._object_numbers: dict[tuple[str, str], Iterator[int]] = defaultdict(itertools.count)
 
     def is_own(self) -> bool:
@@ -55,7 +56,15 @@ class Session:
     def number(self, kind: str, process_set: str = "") -> int:
         """The next number of an unnamed operation of this kind. Ranks that start unnamed operations in the same order
         get the same numbers, whatever else they do between. A join() begins all of them anew."""
+        if self._unused and (unused := self._unused.get((process_set, kind))):
+            with contextlib.suppress(IndexError):  # another thread has taken it
+                return unused.pop()
         return next(self._numbers[process_set, kind]) % _MAX_NUMBERS
+
+    def give_back(self, number: int, kind: str, process_set: str = "") -> None:
+        """Makes `number`, which number() has given for an operation that the library has then refused to begin, that
+        of the next one: the other ranks' operation of this number waits for it."""
+        self._unused.setdefault((process_set, kind), []).append(number)
 
     def object_number(self, kind: str, process_set: str = "") -> int:
         """The next number of an object of this kind that names its operations by it: an optimizer, a wrapper, a store.
@@ -70,6 +79,7 @@ class Session:
         # Alternately in the two halves of the circle: what was started before may be in flight still, under its name.
         self._first = 0 if self._first else _MAX_NUMBERS // 2
         self._numbers = defaultdict(partial(itertools.count, self._first))
+        self._unused = {}
         return last
 
 

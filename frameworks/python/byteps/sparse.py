@@ -9,7 +9,7 @@ from typing import Any
 
 from byteps import _native
 from byteps.arguments import priority_number, tensor_name, whole_number
-from byteps.arrays import numpy_dtype
+from byteps.arrays import give_back, numpy_dtype
 from byteps.reduce_op import choose_op
 from byteps.session import current_session
 
@@ -67,19 +67,27 @@ def sparse_push_pull_async(
     if not read.shape or read.shape[0] != numbers.shape[0]:
         raise ValueError(f"values has shape {read.shape}, indices {numbers.shape}: their first extents must be equal")
     dtype = numpy_dtype(values, read)
-    name = f"sparse.noname.{session.number('sparse')}" if name is None else tensor_name(name)
-    request = session.native.sparse_all_reduce(
-        name,
-        read.dtype,
-        [whole_number("rows", rows), *read.shape[1:]],
-        numbers.address,
-        read.address,
-        numbers.shape[0],
-        choose_op(None, average),
-        None,
-        priority_number(priority),
-        timeout,
-    )
+    shape = [whole_number("rows", rows), *read.shape[1:]]
+    chosen = choose_op(None, average)
+    urgency = priority_number(priority)
+    called = f"sparse.noname.{session.number('sparse')}" if name is None else tensor_name(name)
+    try:
+        request = session.native.sparse_all_reduce(
+            called,
+            read.dtype,
+            shape,
+            numbers.address,
+            read.address,
+            numbers.shape[0],
+            chosen,
+            None,
+            urgency,
+            timeout,
+        )
+    except Exception:  # such as a row that the tensor has not
+        if name is None:
+            give_back(session, "sparse", called)
+        raise
     return SparseOperation(request, dtype)
 
 

@@ -21,6 +21,7 @@ from byteps.torch.c10d.outputs import check_pair, check_pairs, check_rows, fill,
 from byteps.torch.c10d.work import BytePSWork
 from byteps.torch.collective_handle import CollectiveHandle
 from byteps.torch.device_streams import is_device
+from byteps.torch.dtypes import check_reduction
 from byteps.torch.handle import Handle
 from byteps.torch.submission import (
     Part,
@@ -50,8 +51,16 @@ _OPS = {
 }
 
 
-def _op(options: Any) -> ReduceOp:
-    """The reduction that the options of a collective ask for."""
+def _op(options: Any, tensors: Sequence[torch.Tensor]) -> ReduceOp:
+    """The reduction of these tensors that the options of a collective ask for. To be called before an operation has its
+    number. Raises NotImplementedError, InvalidArgumentError."""
+    op = _wanted(options)
+    for tensor in tensors:
+        check_reduction(op, tensor.dtype)
+    return op
+
+
+def _wanted(options: Any) -> ReduceOp:
     wanted = dist.ReduceOp.SUM if options is None else options.reduceOp
     for name, op in _OPS.items():
         if wanted == getattr(dist.ReduceOp, name):
@@ -224,7 +233,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> BytePSWork:
         """Reduces a tensor into itself."""
-        tensor, op = _single(tensors), _op(opts)
+        tensor, op = _single(tensors), _op(opts, tensors)
         if self.process_set is not global_process_set:
             return self._work(start_part(self._all_reduce(tensor, op)), [tensor])
         check_dense(tensor)
@@ -234,7 +243,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> BytePSWork:
         """Reduces several tensors into themselves, as one operation."""
-        op = _op(opts)
+        op = _op(opts, tensors)
         check_pairs(tensors, tensors)
         parts = [self._all_reduce(tensor, op) for tensor in tensors]
         return self._work(start_group(self._kind, parts), list(tensors))
@@ -242,7 +251,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> BytePSWork:
         """Reduces a tensor into the root's; the others' keep their values."""
         tensor = _single(tensors)
-        options: dict[str, Any] = {"op": _op(opts), "root": self._ranks[opts.rootRank]}
+        options: dict[str, Any] = {"op": _op(opts, tensors), "root": self._ranks[opts.rootRank]}
         if self._rank == opts.rootRank:
             part = self._into(_native.REDUCE, tensor, tensor, **options)
         else:
@@ -264,7 +273,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> BytePSWork:
         """The reduction of a tensor that is cut into equal parts, one for each rank."""
-        return self._work(start_part(self._reduce_scatter_part(output, tensor, _op(opts))), [output])
+        return self._work(start_part(self._reduce_scatter_part(output, tensor, _op(opts, [tensor]))), [output])
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -272,7 +281,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[torch.Tensor], opts: Any = None
     ) -> BytePSWork:
         """reduce_scatter_single() of several, as one operation."""
-        op = _op(opts)
+        op = _op(opts, input_tensors)
         check_pairs(input_tensors, output_tensors, self._check_scattered)
         parts = [self._reduce_scatter_part(output, one, op) for output, one in zip(output_tensors, input_tensors)]
         return self._work(start_group(self._kind, parts), list(output_tensors))
@@ -292,7 +301,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
             raise ValueError(f"the output has {output.numel()} elements, its part {inputs[self._rank].numel()}")
         whole = torch.cat([own_elements(tensor) for tensor in inputs])
         splits = [tensor.numel() for tensor in inputs]
-        part = self._into(_native.REDUCE_SCATTER, whole, output, op=_op(opts), splits=splits)
+        part = self._into(_native.REDUCE_SCATTER, whole, output, op=_op(opts, inputs), splits=splits)
         return self._work(start_part(part), [output])
 
     # From one to all, and from all to one.

@@ -321,6 +321,82 @@ def _refused_calls_use_no_number() -> None:
     assert np.array_equal(bps.push_pull(x), x)
 
 
+def _refused_arguments_use_no_number() -> None:
+    """The same of what is wrong with a reduction, a root or splits, outside and inside of programs."""
+    bps.init()
+    rank = bps.rank()
+    alone = bps.add_process_set([rank])
+    x, whole, flags = jnp.ones((2, 3)), jnp.ones((2, 3), jnp.int32), jnp.ones((2, 3), bool)
+    everywhere = [
+        (bps.push_pull, (flags,), {}),
+        (bps.push_pull, ({"a": x, "b": whole},), {"op": bps.Adasum}),
+        (bps.push_pull, (x * 1j,), {"op": bps.Max}),
+        (bps.push_pull, (x,), {"op": bps.Adasum, "axis_name": "devices"}),
+        (bps.push_pull, (x,), {"axis_name": 5}),
+        (bps.allreduce, (flags,), {}),
+        (bps.reducescatter, (x,), {"op": bps.ReduceOp.BitOr}),
+        (bps.broadcast, (x, 2), {}),
+        (bps.broadcast, (x, 1 - rank), {"process_set": alone}),
+        (bps.alltoall, (jnp.ones(3),), {}),
+        (bps.alltoall, (x, [1, 1, 0]), {}),
+    ]
+    outside = [
+        (bps.alltoall, (x, [3, -1]), {}),
+        (bps.alltoall, (x, [1, 0]), {}),
+        (bps.allgather, (x,), {"priority": 1.5}),
+    ]
+
+    def right(call: Any, value: Any) -> Any:
+        return call(value, *([1] if call is bps.broadcast else []))
+
+    for call, arguments, options in everywhere + outside:
+        if rank == 0:
+            with pytest.raises((TypeError, ValueError, NotImplementedError)):
+                jax.block_until_ready(call(*arguments, **options))
+        jax.block_until_ready(right(call, x))
+    for call, arguments, options in everywhere:
+        first, *others = arguments
+        if rank == 0:
+            with pytest.raises((TypeError, ValueError, NotImplementedError)):
+                jax.block_until_ready(
+                    jax.jit(lambda value, of=call, rest=others, more=options: of(value, *rest, **more))(first)
+                )
+        jax.block_until_ready(jax.jit(lambda value, of=call: right(of, value))(x))
+    # What has no gradient.
+    for call, options in ((bps.push_pull, {"op": bps.Max}), (bps.reducescatter, {"op": bps.Max})):
+
+        def loss(value: Any, of: Any = call, **options: Any) -> Any:
+            return of(value, **options).sum()
+
+        if rank == 0:
+            with pytest.raises(NotImplementedError, match="no gradient"):
+                jax.grad(functools.partial(loss, **options))(x)
+        jax.block_until_ready(jax.grad(loss)(x))
+
+
+def _what_some_ranks_trace() -> None:
+    """Programs over a process set, which the others do not trace, are counted apart."""
+    bps.init()
+    pair = bps.add_process_set([0, 1])
+    x = jnp.ones(2)
+    if bps.rank() < 2:
+        assert np.array_equal(jax.jit(lambda x: bps.push_pull(x, average=False, process_set=pair))(x), [2, 2])
+        assert np.array_equal(jax.jit(lambda x: bps.allgather(x, process_set=pair))(x), [1] * 4)
+    assert np.array_equal(jax.jit(lambda x: bps.push_pull(x, average=False))(x), [3, 3])
+    assert np.array_equal(jax.jit(bps.allgather)(x), [1] * 6)
+
+
+def _programs_behind_a_join() -> None:
+    """A rank that had no data traces behind the join what the others have compiled before it."""
+    bps.init()
+    step = jax.jit(lambda x: bps.push_pull(x, average=False))
+    if bps.rank() == 0:
+        assert np.array_equal(step(jnp.ones(2)), [1, 1])
+    bps.join()
+    assert np.array_equal(step(jnp.ones(2)), [2, 2])
+    assert np.array_equal(jax.jit(lambda x: bps.push_pull(x + 1, average=False))(jnp.ones(2)), [4, 4])
+
+
 def _broadcast_parameters() -> None:
     bps.init()
     rank = bps.rank()
@@ -500,3 +576,15 @@ def _alone() -> None:
 
 def test_one_worker_without_servers(run_alone: RunWorkers) -> None:
     run_alone(_alone)
+
+
+def test_refused_arguments_use_no_number(run_workers: Callable[..., Any]) -> None:
+    run_workers(_refused_arguments_use_no_number, BYTEPS_OP_TIMEOUT="20")
+
+
+def test_what_some_ranks_trace(run_workers: Callable[..., Any]) -> None:
+    run_workers(_what_some_ranks_trace, workers=3, BYTEPS_OP_TIMEOUT="20")
+
+
+def test_programs_behind_a_join(run_workers: Callable[..., Any]) -> None:
+    run_workers(_programs_behind_a_join, BYTEPS_OP_TIMEOUT="20")

@@ -114,3 +114,24 @@ def broadcasts_of_different_arrays_are_refused() -> None:
     with pytest.raises(byteps.FailedPreconditionError):
         bps.elastic.KerasState(model).sync()
     assert bps.push_pull(1.0, average=False) == 2
+
+
+def refused_values_use_no_number() -> None:
+    """A rank whose call is refused, and that makes another, is in step with the others."""
+    bps.init()
+    right = np.ones([2, 2])
+    for call, wrong, options in (
+        (bps.push_pull, np.ones(2, np.uint16), {}),
+        (bps.push_pull, np.ones(2, bool), {}),
+        (bps.push_pull, right, {"op": 77}),
+        (bps.broadcast, np.array([object()]), {}),
+        (bps.allgather, 1.0, {}),
+        (bps.allgather, np.ones(2, np.uint16), {}),
+        (bps.reducescatter, 1.0, {}),
+        (bps.reducescatter, np.ones(2, bool), {}),
+    ):
+        root = [1] if call is bps.broadcast else []
+        if bps.rank() == 0:
+            with pytest.raises((TypeError, ValueError)):
+                call(wrong, *root, **options)
+        call(right, *root)

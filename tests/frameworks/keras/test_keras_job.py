@@ -73,6 +73,7 @@ from keras_scaling_bodies import (
 )
 from keras_value_bodies import (
     broadcasts_of_different_arrays_are_refused,
+    refused_values_use_no_number,
     values,
     values_as_horovod_gives_them,
     values_of_pytorch,
@@ -102,6 +103,7 @@ OF_ALL = [
     wrong_arguments_of_batch_normalization,
     values,
     values_as_horovod_gives_them,
+    refused_values_use_no_number,
     broadcasts_of_different_arrays_are_refused,
     process_set_of_one,
     a_rank_outside_of_the_process_set,

@@ -284,6 +284,65 @@ def _refused_calls_use_no_number() -> None:
         assert np.array_equal(call(x).asnumpy(), np.ones((rows.get(name, 2), 3))), name
 
 
+def _refused_arguments_use_no_number() -> None:
+    """The same of what is wrong with a reduction, a root, splits, or a member of a group."""
+    bps.init()
+    rank = bps.rank()
+    alone = bps.add_process_set([rank])
+    x, whole, flags = mx.nd.ones((2, 3)), mx.nd.ones((2, 3), dtype="int32"), mx.nd.ones((2, 3), dtype="bool")
+    sparse = x.tostype("row_sparse")
+    pair = {"process_set": bps.ProcessSet([0, 1])}
+    groups = (bps.grouped_allreduce, bps.grouped_allreduce_, bps.grouped_allgather, bps.grouped_reducescatter)
+    calls: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
+        (bps.push_pull, (whole,), {"op": bps.Adasum}),
+        (bps.push_pull, (flags,), {}),
+        (bps.push_pull_inplace, (x,), {"op": bps.ReduceOp.BitAnd}),
+        (bps.allreduce, (flags,), {}),
+        (bps.allreduce_, (whole,), {"prescale_factor": 2.0}),
+        (bps.broadcast, (x, 2), {}),
+        (bps.broadcast, (x, 1 - rank), {"process_set": alone}),
+        (bps.broadcast_, (x, 1 - rank), {"process_set": alone}),
+        (bps.reducescatter, (flags,), {}),
+        (bps.reducescatter, (x,), {"op": bps.ReduceOp.BitOr}),
+        (bps.reducescatter, (x,), {"prescale_factor": "half"}),
+        (bps.alltoall, (x, [3, -1]), {}),
+        (bps.alltoall, (x, [1, 0]), {}),
+        (bps.alltoall, (x, [1, 1, 0]), {}),
+        (bps.alltoall, (mx.nd.ones((3, 3)),), {}),
+        *((call, ([x, sparse],), {}) for call in groups),
+        *((call, ([x],), {"priority": 1.5}) for call in groups),
+        *((call, ([x],), pair) for call in groups),
+        (bps.grouped_allreduce, ([x, flags],), {}),
+        (bps.grouped_allreduce_, ([x, whole],), {"postscale_factor": 2.0}),
+        (bps.grouped_reducescatter, ([x, flags],), {}),
+    ]
+    for call, arguments, options in calls:
+        if rank == 0:
+            with pytest.raises((TypeError, ValueError, mx.base.MXNetError)):
+                found = call(*arguments, **options)
+                mx.nd.waitall()
+                np.array(found)
+        if call in groups:
+            call([x.copy(), x.copy()])[1].asnumpy()
+        else:
+            call(x.copy(), *([1] if "broadcast" in call.__name__ else [])).asnumpy()
+
+
+def _refused_optimizers_use_no_number() -> None:
+    bps.init()
+    sgd = mx.optimizer.create("sgd")
+    weight = mx.gluon.Parameter("weight", shape=(2,))
+    weight.initialize()
+    if bps.rank() == 0:
+        with pytest.raises(ValueError, match="does not know"):
+            bps.DistributedOptimizer(sgd, process_set=bps.ProcessSet([0, 1]))
+        for params, options in (({"weight": 1}, {}), ({"weight": weight}, {"root_rank": 2})):
+            with pytest.raises(ValueError, match=r"root_rank|Parameter"):
+                bps.DistributedTrainer(params, "sgd", **options)
+    assert bps.DistributedOptimizer(sgd)._name == "gradient"
+    assert bps.DistributedTrainer({"weight": weight}, "sgd")._prefix == ""
+
+
 BODIES = [
     _all_dtypes_and_ops,
     _bfloat16,
@@ -299,12 +358,17 @@ BODIES = [
     _mismatches,
     _wrong_arguments,
     _refused_calls_use_no_number,
+    _refused_optimizers_use_no_number,
 ]
 
 
 @pytest.mark.parametrize("body", BODIES)
 def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
     outcomes.check(body)
+
+
+def test_refused_arguments_use_no_number(run_workers: RunWorkers) -> None:
+    run_workers(_refused_arguments_use_no_number, BYTEPS_OP_TIMEOUT="20")
 
 
 def test_one_thread_of_the_engine(run_workers: RunWorkers) -> None:

@@ -445,6 +445,31 @@ def _other_parameters_are_an_error() -> None:
         trainers["same."].step(1, ignore_stale_grad=True)
 
 
+def _list_whose_order_differs() -> None:
+    """A list that is sorted by name has another layer at the same place, where one of rank 0's is dense10."""
+    bps.init()
+    first = 9 + bps.rank()
+    layers = [nn.Dense(1, in_units=1, prefix=f"dense{first + index}_") for index in range(2)]
+    for index, layer in enumerate(layers):
+        layer.initialize(mx.init.Constant(index + 1))
+    in_dict = {param.name: param for layer in layers for param in layer.collect_params().values()}
+
+    def step(params: Any, **options: Any) -> list[float]:
+        trainer = bps.DistributedTrainer(params, "sgd", {"learning_rate": 1.0}, **options)
+        with mx.autograd.record():
+            loss = sum(layer(mx.nd.full((1, 1), index)) for index, layer in enumerate(layers))
+        loss.backward()
+        trainer.step(1)
+        return [float(layer.weight.data().asscalar()) for layer in layers]
+
+    with pytest.raises(ValueError, match=r"sorted by names.*this rank: dense10_bias.*collect_params"):
+        step([in_dict[name] for name in sorted(in_dict)])
+    with pytest.raises(ValueError, match=r"sorted by names.*this rank: dense10_bias.*collect_params"):
+        step([in_dict[name] for name in sorted(in_dict)], prefix="sorted.")
+    assert step([layer.weight for layer in layers]) == [1.0, 1.0]  # the order is the program's
+    assert step(in_dict) == [1.0, 0.0]
+
+
 def _store_whose_order_differs() -> None:
     """Gluon's key of a parameter is its place. On rank 0 the second layer, dense10, has the first place."""
     bps.init()
@@ -558,6 +583,7 @@ BODIES = [
     _one_rank_loads_parameters,
     _attributes_of_the_optimizer,
     _names_with_other_numbers,
+    _list_whose_order_differs,
     _other_parameters_are_an_error,
     _store_whose_order_differs,
     _stale_gradients,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import byteps
@@ -157,7 +158,76 @@ def _errors() -> None:
         second.collective("everything", np.ones(1))
 
 
-BODIES = [_each_kind, _sets_and_groups, _sets_of_own_sessions, _asyncio, _errors]
+def _refused_calls_use_no_number() -> None:
+    """A rank whose call is refused, and that makes another, is in step with the others."""
+    rank = _open()
+    pair = byteps.add_process_set([rank])
+    floats, flags, whole = np.ones((2, 2), "float32"), np.ones(2, bool), np.ones(2, "int64")
+    rows = np.arange(2)
+    calls: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
+        (byteps.push_pull, (flags,), {}),
+        (byteps.push_pull, (whole,), {"op": byteps.Adasum}),
+        (byteps.push_pull, (floats,), {"priority": 1.5}),
+        (byteps.push_pull, (floats,), {"timeout": -1}),
+        (byteps.broadcast, (floats, 2), {}),
+        (byteps.broadcast, (floats,), {"priority": "high"}),
+        (byteps.broadcast, (floats,), {"timeout": "soon"}),
+        (byteps.allreduce, (whole,), {"op": byteps.Adasum}),
+        (byteps.allreduce, (flags,), {"op": byteps.Sum, "scale": (0.5, 1.0)}),
+        (byteps.allreduce, (floats,), {"scale": "half"}),
+        (byteps.reducescatter, (floats,), {"op": byteps.ReduceOp.BitOr}),
+        (byteps.reducescatter, (floats, [3, 1]), {}),
+        (byteps.reduce, (floats.astype("complex64"),), {"op": byteps.Max}),
+        (byteps.reduce, (floats, 2), {}),
+        (byteps.gather, (floats,), {"timeout": -1}),
+        (byteps.gather, (floats, 1 - rank), {"process_set": pair}),
+        (byteps.scatter, (floats, 0, [1, 2]), {}),
+        (byteps.alltoall, (floats, [1, 1, 0]), {}),
+        (byteps.alltoall, (floats, [3, -1]), {}),
+        (byteps.alltoall, (np.ones(3),), {}),
+        (byteps.allgather, (floats,), {"priority": 1.5}),
+        (byteps.allgather, (floats,), {"wrong": 1}),
+        (byteps.sparse_push_pull, (rows, floats, 1), {}),
+        (byteps.sparse_push_pull, (rows, floats, "many"), {}),
+        (byteps.sparse_push_pull, (rows, flags, 2), {}),
+        (byteps.sparse_push_pull, (rows, floats, 2), {"timeout": -1}),
+    ]
+    right: dict[Callable[..., Any], tuple[Any, ...]] = {
+        byteps.alltoall: (floats, [1, 1]),
+        byteps.sparse_push_pull: (rows, floats, 2),
+    }
+    for call, arguments, options in calls:
+        if rank == 0:
+            with pytest.raises((TypeError, ValueError, byteps.BytePSError)):
+                call(*arguments, **options)
+        call(*right.get(call, (floats,)), timeout=20)
+
+
+def _refused_members_use_no_number() -> None:
+    rank = _open()
+    group = byteps.Group()
+    if rank == 0:
+        for add, arguments, options in (
+            (group.allreduce, (np.ones(2, "int64"),), {"op": byteps.Adasum}),
+            (group.allreduce, (np.ones(2),), {"timeout": "soon"}),
+            (group.alltoall, (np.ones(2), [3, -1]), {}),
+        ):
+            with pytest.raises((TypeError, ValueError)):
+                add(*arguments, **options)
+    group.allreduce(np.ones(2), timeout=20)
+    group.alltoall(np.ones(2), timeout=20)
+    group.start().wait()
+
+
+BODIES = [
+    _refused_calls_use_no_number,
+    _refused_members_use_no_number,
+    _each_kind,
+    _sets_and_groups,
+    _sets_of_own_sessions,
+    _asyncio,
+    _errors,
+]
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__.strip("_"))

@@ -14,6 +14,7 @@ tf = framework("tensorflow")
 import byteps.horovod.tensorflow as hvd
 import byteps.tensorflow as bps
 import numpy as np
+from byteps.compression import Compressor
 from jobs import Outcomes
 from timelines import path_of, read_whole
 
@@ -257,6 +258,50 @@ def _refused_calls_use_no_number() -> None:
         bps.push_pull(x, scope="a\0", name="b")
 
 
+def _refused_arguments_use_no_number() -> None:
+    """The same of what is wrong with a reduction, a root or splits."""
+    bps.init()
+    rank = bps.rank()
+    alone = bps.add_process_set([rank])
+    x, whole, flags = tf.ones([2, 3]), tf.ones([2, 3], tf.int32), tf.ones([2, 3], tf.bool)
+    rows = tf.IndexedSlices(tf.ones([1, 3]), tf.constant([0]), tf.constant([2, 3]))
+    invalid = tf.errors.InvalidArgumentError
+    calls: list[tuple[type[Exception], Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
+        (invalid, bps.push_pull, (flags,), {}),
+        (invalid, bps.push_pull, (whole,), {"op": bps.Adasum}),
+        (invalid, bps.push_pull, (tf.complex(x, x),), {"op": bps.Max}),
+        (ValueError, bps.push_pull, (rows,), {"op": bps.Max}),
+        (invalid, bps.allreduce, (flags,), {}),
+        (invalid, bps.reducescatter, (flags,), {}),
+        (invalid, bps.reducescatter, (x,), {"op": bps.ReduceOp.BitOr}),
+        (ValueError, bps.broadcast, (x, 2), {}),
+        (ValueError, bps.broadcast, (x, 1 - rank), {"process_set": alone}),
+        (invalid, bps.alltoall, (x, [3, -1]), {}),
+        (invalid, bps.alltoall, (x, [1, 0]), {}),
+        (invalid, bps.alltoall, (x, [1, 1, 0]), {}),
+        (invalid, bps.alltoall, (tf.ones([3]),), {}),
+        (TypeError, bps.push_pull, (x,), {"compression": _Failing}),
+        (TypeError, bps.alltoall, (x,), {"compression": _Failing}),
+    ]
+    for kind, call, arguments, options in calls:
+        if rank == 0:
+            with pytest.raises(kind):
+                call(*arguments, **options)
+        call(x, *([1] if call is bps.broadcast else []))
+
+
+class _Failing(Compressor):
+    """Fails before anything is sent."""
+
+    @staticmethod
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        raise TypeError("it cannot be compressed")
+
+    @staticmethod
+    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
+        return tensor
+
+
 def _many_at_once() -> None:
     """200 tensors, whose threads would be held by the first 1 otherwise: the last rank to come frees all of them."""
     bps.init()
@@ -411,3 +456,7 @@ def test_a_dead_peer_is_an_error_of_tensorflow(run_workers: RunWorkers) -> None:
     job = run_workers(_peer_dies, check=False)
     assert job.returncode != 0, job.output
     assert "heard: " in job.stdout, job.output
+
+
+def test_refused_arguments_use_no_number(run_workers: Callable[..., Any]) -> None:
+    run_workers(_refused_arguments_use_no_number, BYTEPS_OP_TIMEOUT="20")

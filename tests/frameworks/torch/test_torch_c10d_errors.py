@@ -136,6 +136,36 @@ def _wrong() -> None:
     end()
 
 
+def _refused_reductions_use_no_number() -> None:
+    """A rank whose call is refused, and that makes another, is in step with the others."""
+    rank, _ = begin()
+    other = dist.new_group([0, 1])
+    flags, floats = torch.ones(4, dtype=torch.bool), torch.ones(4)
+    halves = [torch.empty(2) for _ in range(2)]
+    calls: list[Callable[..., object]] = [
+        lambda tensor, op: dist.all_reduce(tensor, op),
+        lambda tensor, op: dist.all_reduce(tensor, op, group=other),
+        lambda tensor, op: dist.all_reduce_coalesced([tensor], op),
+        lambda tensor, op: dist.reduce(tensor, 0, op),
+        lambda tensor, op: dist.reduce(tensor, 1, op),
+        lambda tensor, op: dist.reduce_scatter_tensor(torch.empty(2, dtype=tensor.dtype), tensor, op),
+        lambda tensor, op: dist.reduce_scatter(torch.empty(2, dtype=tensor.dtype), list(tensor.split(2)), op),
+    ]
+    for call in calls:
+        if rank == 0:
+            with pytest.raises(ValueError, match="average of bool has no meaning"):
+                call(flags, dist.ReduceOp.AVG)
+            with pytest.raises(ValueError, match="bitwise and of float32 has no meaning"):
+                call(floats, dist.ReduceOp.BAND)
+        call(floats.clone(), dist.ReduceOp.MAX)
+    dist.all_gather(halves, torch.ones(2))
+    end()
+
+
+def test_refused_reductions_use_no_number(run_workers: Callable[..., object]) -> None:
+    run_workers(_refused_reductions_use_no_number, BYTEPS_OP_TIMEOUT="20")
+
+
 def _ranks_disagree_in_a_backward_pass() -> None:
     """DDP's backward pass raises the operation's own error on each rank, and the next pass is as any other."""
     rank, size = begin()
