@@ -155,5 +155,7 @@ def test_a_pause_of_bpslaunch_alone_is_named(launch: Callable[..., Launch], host
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
     assert job.wait(30) == 1, job.stderr
-    assert re.search("host lh[12] has not heard of bpslaunch for 5 s", job.stderr), job.stderr
-    assert "SIGTERM" not in job.stderr, job.stderr
+    # A trainer of the other host may hear of the end of the coordinator.
+    said = [line for line in job.stderr.splitlines() if line.startswith("bpslaunch: ")]
+    assert re.search("host lh[12] has not heard of bpslaunch for 5 s", said[0]), job.stderr
+    assert not any("SIGTERM" in line for line in said), job.stderr
