@@ -46,6 +46,9 @@ class Compression:
     bf16 = BF16Compressor
 
 
+_BUILT_IN = frozenset((NoneCompressor, FP16Compressor, BF16Compressor))
+
+
 def is_built_in(compression: type[Compressor]) -> bool:
     """Whether it is one of Compression's: where such a one sends a tensor itself, there is nothing to decompress."""
-    return compression in (NoneCompressor, FP16Compressor, BF16Compressor)
+    return compression in _BUILT_IN

@@ -57,7 +57,7 @@ class GradientBuffers:
         got no gradient in this step contributes zeros. Nothing but the parameter may hold p.grad during the call."""
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-        if not self._may_replace(parameter.grad):
+        if not self.may_replace(parameter.grad):
             return None
         pair = self._pair(parameter, parameter.grad)
         if not holds_gradient_alone(parameter, pair.tensors):
@@ -65,10 +65,11 @@ class GradientBuffers:
         assert self._arena is not None
         return pair.other(parameter.grad, self._arena)
 
-    def _may_replace(self, gradient: torch.Tensor) -> bool:
-        """Whether another tensor would be faster, and as good."""
-        small = gradient.numel() * gradient.element_size() < _LEAST_BYTES
-        if not self._enabled or small or not is_wire_ready(gradient) or type(gradient) is not torch.Tensor:
+    def may_replace(self, gradient: torch.Tensor) -> bool:
+        """Whether another tensor would be faster, and as good, if the parameter alone holds this one."""
+        if gradient.nbytes < _LEAST_BYTES or not self._enabled:
+            return False
+        if not is_wire_ready(gradient) or type(gradient) is not torch.Tensor:
             return False
         session = current_session()
         if self._arena is None or self._arena.session is not session:

@@ -44,6 +44,10 @@ class GradientGroups:
         self._group_of = {member: tuple(group) for group in groups for member in group}
         self._ready: set[torch.Tensor] = set()
 
+    def __bool__(self) -> bool:
+        """Are there any?"""
+        return bool(self._group_of)
+
     def ready(self, parameter: torch.Tensor) -> Sequence[torch.Tensor]:
         """A gradient is there. The parameters whose gradients are to be sent now: its whole group, or none yet."""
         group = self._group_of.get(parameter)

@@ -39,13 +39,18 @@ def empty_sparse(parameter: torch.Tensor) -> torch.Tensor:
 
 
 class GradientLayouts:
-    """What is known. `enabled`: False: all are dense, and nothing is sent. `only_sparse`: else, all are sparse."""
+    """What is known. `enabled`: False: all are dense, and nothing is sent. `only_sparse`: else, all are sparse.
+
+    Attributes:
+        has_sparse: whether a parameter is known to be sparse.
+    """
 
     def __init__(self, process_set: ProcessSet, enabled: bool, only_sparse: bool = False) -> None:
         self._process_set = process_set
         self._enabled = enabled
         self._only_sparse = only_sparse
         self._is_sparse: dict[torch.Tensor, bool] = {}
+        self.has_sparse = enabled and only_sparse
         self._asked: list[torch.Tensor] = []
         self._answer: Handle | CollectiveHandle[torch.Tensor] | None = None
 
@@ -54,6 +59,10 @@ class GradientLayouts:
         if not self._enabled:
             return False
         return True if self._only_sparse else self._is_sparse.get(parameter)
+
+    def knows(self, count: int) -> bool:
+        """Whether the layouts of so many parameters are known: of all of the optimizer's."""
+        return not self._enabled or self._only_sparse or (self._answer is None and len(self._is_sparse) == count)
 
     def ask(self, parameters: Iterable[torch.Tensor], names: Mapping[torch.Tensor, str]) -> None:
         """Starts to find out what is not known yet, unless that is on its way. All ranks call it with the same
@@ -84,4 +93,5 @@ class GradientLayouts:
         for parameter, (sparse, dense) in zip(self._asked, found):
             if sparse + dense > 0 or parameter.dim() != 2:  # the weight of an embedding is a matrix
                 self._is_sparse[parameter] = sparse > 0 and dense == 0
+                self.has_sparse |= self._is_sparse[parameter]
         self._asked = []

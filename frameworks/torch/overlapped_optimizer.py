@@ -27,6 +27,7 @@ from byteps.torch import device_streams
 from byteps.torch.base_optimizer import BaseOptimizer
 from byteps.torch.device_streams import check_not_capturing
 from byteps.torch.held_parameter import can_hold, hold, release
+from byteps.torch.in_place import InPlace
 from byteps.torch.independent_updates import check_independent
 from byteps.torch.reducer import InFlight
 
@@ -479,7 +480,7 @@ class OverlappedOptimizer(BaseOptimizer):
         return home
 
     @staticmethod
-    def _wait(item: InFlight) -> None:
+    def _wait(item: InFlight | InPlace) -> None:
         """Until it has ended. If it has failed, that is for _update()."""
         with contextlib.suppress(Exception):
             item.handle.synchronize()

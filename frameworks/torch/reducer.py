@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from byteps.reduce_op import ReduceOp
-from byteps.torch.compression import Compressor, is_built_in
+from byteps.reduce_op import Adasum, ReduceOp
+from byteps.torch.compression import Compressor, NoneCompressor, is_built_in
 from byteps.torch.forward_order import ForwardOrder
 from byteps.torch.gradient_buffers import GradientBuffers
 from byteps.torch.gradient_groups import GradientGroups
 from byteps.torch.gradient_layouts import GradientLayouts, empty_sparse
 from byteps.torch.handle import wait_all
+from byteps.torch.in_place import InPlace, PreparedPushPull, finish_together, own_memory
 from byteps.torch.ops import declare, push_pull_async_into
 from byteps.torch.process_set import ProcessSet, global_process_set
 from byteps.torch.sparse import SparseHandle, check_sparse_op, start_sparse_allreduce
@@ -58,19 +60,38 @@ class SharedMemory:
 class InFlight:
     """A gradient on its way: the operation, and how its result becomes the gradient."""
 
+    __slots__ = (
+        "_factor",
+        "_finished",
+        "_memory",
+        "_touched",
+        "_version",
+        "context",
+        "gradient",
+        "handle",
+        "parameter",
+        "priority",
+        "received",
+        "sent",
+    )
+
     def __init__(
         self,
         handle: Any,
+        priority: int,
         parameter: torch.Tensor,
         gradient: torch.Tensor,
         sent: torch.Tensor,
         received: torch.Tensor,
         context: Any,
         factor: float,
+        version: int | None,
         memory: SharedMemory | None = None,
     ) -> None:
-        """`factor`: what the result is multiplied by. `memory`: that the gradient is a part of."""
+        """`factor`: what the result is multiplied by. `version`: of the gradient; None: its changes cannot be seen so,
+        or it is a part of `memory`, whose parts count theirs together."""
         self.handle = handle
+        self.priority = priority
         self.parameter = parameter
         self.gradient = gradient
         self.sent = sent
@@ -80,8 +101,7 @@ class InFlight:
         self._finished = False
         self._touched: bool | None = None  # not asked yet
         self._memory = memory
-        # Parts of the same memory count their versions together.
-        self._version = gradient._version if _is_whole(gradient) and not gradient.is_inference() else None
+        self._version = version
 
     @property
     def touched(self) -> bool:
@@ -101,7 +121,7 @@ class InFlight:
         gradient = self.gradient
         if self.received is not self.sent:
             gradient = self.parameter.grad = self.received
-        if self.sent is not self.gradient or not is_built_in(compression):
+        if not (self.sent is self.gradient and is_built_in(compression)):
             result = compression.decompress(self.received, self.context)
             if result is not gradient:
                 gradient.detach().copy_(result)
@@ -112,6 +132,8 @@ class InFlight:
 
 class SparseInFlight(InFlight):
     """A sparse gradient on its way."""
+
+    __slots__ = ()
 
     handle: SparseHandle
 
@@ -148,6 +170,8 @@ class Reducer:
         self.backward_passes_per_step = backward_passes_per_step
         self.buffers = GradientBuffers(gradient_buffers)
         self._predivide_factor = predivide_factor
+        # Are gradients sent as they are, and to all ranks?
+        self._sends_all = process_set is global_process_set and compression is NoneCompressor and predivide_factor == 1
         self._groups = GradientGroups(groups)
         self._process_set = process_set
         self._sparse_as_dense = sparse_as_dense
@@ -156,10 +180,11 @@ class Reducer:
         self._waiting: set[torch.Tensor] = set()  # sparse gradients, until it is known what the other ranks have
         self.names: dict[torch.Tensor, str] = {}
         self.priorities: dict[torch.Tensor, int] = {}
-        self.in_flight: dict[torch.Tensor, InFlight] = {}  # until step() or synchronize()
-        self.pending: dict[torch.Tensor, InFlight] = {}  # behind step(): parameters that are still to be updated
+        self.in_flight: dict[torch.Tensor, InFlight | InPlace] = {}  # until step() or synchronize()
+        self.pending: dict[torch.Tensor, InFlight | InPlace] = {}  # behind step(): still to be updated
         self._memories: dict[int, SharedMemory] = {}  # by the address of the storage; of those in flight
         self._passes_left: dict[torch.Tensor, int] = {}
+        self._prepared: dict[torch.Tensor, PreparedPushPull] = {}
         self._hooks: list[Any] = []
         self._forward_order: ForwardOrder | None = None  # while it is being learned
         self._learned = False
@@ -215,7 +240,7 @@ class Reducer:
 
     def gradient_ready(self, parameter: torch.Tensor) -> None:
         """Called by autograd when a parameter's gradient has been accumulated."""
-        if parameter in self.pending:
+        if self.pending and parameter in self.pending:
             raise RuntimeError(
                 f"the backward pass reached {self.names[parameter]}, whose update by the step before is still on its "
                 "way: its old value was used, by code that goes around both its module's call and Python (TorchScript, "
@@ -226,9 +251,12 @@ class Reducer:
             if self._forward_order is not None:
                 self._forward_order.gradient_ready(parameter)
             try:
-                for ready in self._groups.ready(parameter):
-                    if ready.requires_grad:
-                        self._start(ready)
+                if self._groups:
+                    for ready in self._groups.ready(parameter):
+                        if ready.requires_grad:
+                            self._start(ready)
+                elif parameter.requires_grad:
+                    self._start(parameter)
             except Exception:
                 if not self.in_flight:  # no session, say: the next backward pass may begin anew
                     self._groups.reset()
@@ -257,6 +285,10 @@ class Reducer:
             self._layouts.ask(wanted, self.names)
 
     def _start(self, parameter: torch.Tensor) -> None:
+        if not self._start_in_place(parameter):
+            self._start_otherwise(parameter)
+
+    def _start_otherwise(self, parameter: torch.Tensor) -> None:
         if not self._prepare(parameter):
             self._waiting.add(parameter)
             return
@@ -269,17 +301,45 @@ class Reducer:
         sent, context = self.compression.compress(gradient)
         # What compression has made is memory of its own already.
         received = output if sent is gradient and output is not None else sent
+        priority = self.priorities[parameter]
         handle = push_pull_async_into(
             sent,
             received,
             name=self.names[parameter],
-            priority=self.priorities[parameter],
+            priority=priority,
             op=self.op,
             process_set=self._process_set,
         )
         self.in_flight[parameter] = InFlight(
-            handle, parameter, gradient, sent, received, context, self._predivide_factor, self._memory_of(gradient)
+            handle,
+            priority,
+            parameter,
+            gradient,
+            sent,
+            received,
+            context,
+            self._predivide_factor,
+            gradient._version if _is_whole(gradient) and not gradient.is_inference() else None,
+            self._memory_of(gradient),
         )
+
+    def _start_in_place(self, parameter: torch.Tensor) -> bool:
+        """Starts a gradient that needs as little as nearly all (in_place.py). False: it needs more."""
+        if not self._sends_all or self.op is Adasum:
+            return False
+        if self._layouts.has_sparse and self._layouts.is_sparse(parameter):
+            return False
+        gradient = parameter.grad
+        memory = own_memory(gradient)
+        if gradient is None or memory is None or self.buffers.may_replace(gradient):
+            return False
+        prepared = self._prepared.get(parameter)
+        if prepared is None:
+            prepared = self._prepared[parameter] = PreparedPushPull(self.names[parameter])
+        priority = self.priorities[parameter]
+        request = prepared.start(gradient, memory, self.op, priority)
+        self.in_flight[parameter] = InPlace(request, prepared.name, parameter, gradient, priority)
+        return True
 
     def _memory_of(self, gradient: torch.Tensor) -> SharedMemory | None:
         """The memory that a gradient which is sent now is a part of; None: it has its own."""
@@ -291,15 +351,13 @@ class Reducer:
         return memory
 
     def _start_sparse(self, parameter: torch.Tensor, gradient: torch.Tensor) -> SparseInFlight:
+        priority = self.priorities[parameter]
         handle = start_sparse_allreduce(
-            gradient,
-            self.op,
-            self.names[parameter],
-            self._process_set,
-            self.priorities[parameter],
-            self.compression,
+            gradient, self.op, self.names[parameter], self._process_set, priority, self.compression
         )
-        return SparseInFlight(handle, parameter, gradient, gradient, gradient, None, self._predivide_factor)
+        return SparseInFlight(
+            handle, priority, parameter, gradient, gradient, gradient, None, self._predivide_factor, None
+        )
 
     def _prepare(self, parameter: torch.Tensor) -> bool:
         """Makes of the gradient what is sent. False: it has to wait until the ranks' layouts are known."""
@@ -324,9 +382,21 @@ class Reducer:
                 parameter.grad.detach().mul_(1.0 / self._predivide_factor)
         return True
 
-    def launch(self) -> list[InFlight]:
+    def launch(self) -> list[InFlight | InPlace]:
         """The gradients of a step, all of them on their way, the most urgent first. One that the backward pass did not
         reach is sent now: the other ranks may have one, and wait for ours."""
+        if not self._is_complete():
+            self._complete()
+        return sorted(self._take(), key=operator.attrgetter("priority"), reverse=True)
+
+    def _is_complete(self) -> bool:
+        """Whether every parameter's gradient is on its way, and nothing is to be found out about it. (False may be
+        said of some such.)"""
+        count = len(self.names)
+        return self._layouts_known and len(self.in_flight) == count and self._layouts.knows(count)
+
+    def _complete(self) -> None:
+        """Starts what is missing."""
         try:
             wanted = []
             for parameter in self.names:
@@ -347,9 +417,8 @@ class Reducer:
             # are on their way as before.)
             wait_all(item.handle for item in self._take())
             raise
-        return sorted(self._take(), key=lambda item: -self.priorities[item.parameter])
 
-    def _take(self) -> list[InFlight]:
+    def _take(self) -> list[InFlight | InPlace]:
         """What is in flight, which is the caller's from here on; the next backward pass begins anew."""
         items = list(self.in_flight.values())
         self.in_flight.clear()
@@ -371,21 +440,24 @@ class Reducer:
         items = self.launch()
         try:
             # All of them, whatever goes wrong with one.
-            wait_all(item.handle for item in items)
+            together = finish_together(items)
+            if not together:
+                wait_all(item.handle for item in items)
         except Exception:
             raise
         except BaseException:  # a KeyboardInterrupt: they are still on their way
             self._keep(items)
             raise
         try:
-            for item in items:
-                item.finish(self.compression)
+            if not together:
+                for item in items:
+                    item.finish(self.compression)
         except BaseException:  # likewise: the others are finished when it is called again
             self._keep(items)
             raise
         self.finish_learning()
 
-    def _keep(self, items: Sequence[InFlight]) -> None:
+    def _keep(self, items: Sequence[InFlight | InPlace]) -> None:
         for item in items:
             self.in_flight[item.parameter] = item
             self._passes_left[item.parameter] = 0
@@ -407,5 +479,4 @@ class Reducer:
 
     def reset(self) -> None:
         """Starts counting backward passes anew."""
-        for parameter in self._passes_left:
-            self._passes_left[parameter] = self.backward_passes_per_step
+        self._passes_left = dict.fromkeys(self._passes_left, self.backward_passes_per_step)

@@ -149,6 +149,11 @@ class DevicePlace:
         output_later: bool,
     ) -> None: ...
 
+class PreparedPushPull:
+    """push_pulls of the same name, dtype, shape and op."""
+
+    def start(self, input: int, output: int, buffers: object, priority: int = 0) -> Request: ...
+
 class Session:
     @property
     def address(self) -> int: ...  # of the bps_session; valid until close()
@@ -170,6 +175,7 @@ class Session:
         place: DevicePlace | None = None,
         asynchronous: bool = False,
     ) -> Request: ...
+    def prepare_push_pull(self, name: str, dtype: int, shape: Sequence[int], op: int) -> PreparedPushPull: ...
     def broadcast(
         self,
         name: str,
@@ -235,5 +241,8 @@ class Library:
     ) -> Session: ...
 
 def load(path: str) -> Library: ...
+def wait_all(requests: Sequence[Request]) -> list[int]:
+    """Waits for all, whatever becomes of one. The places of those that have failed: their wait() raises the error."""
+
 def change_exit_status() -> None:
     """The exit status of this process is 1 where it would be 0."""

@@ -17,6 +17,7 @@
 #include "frameworks/python/native/buffer.h"
 #include "frameworks/python/native/completions.h"
 #include "frameworks/python/native/exit_status.h"
+#include "frameworks/python/native/prepared_push_pull.h"
 #include "frameworks/python/native/process_set.h"
 #include "frameworks/python/native/request.h"
 #include "frameworks/python/native/result.h"
@@ -143,6 +144,12 @@ PYBIND11_MODULE(_native, module) {
       .def("cancel", &Request::Cancel)
       .def_property_readonly("state", &Request::State);
 
+  module.def("wait_all", &Request::WaitAll, py::arg("requests"));
+
+  py::class_<PreparedPushPull, std::shared_ptr<PreparedPushPull>>(module, "PreparedPushPull")
+      .def("start", &PreparedPushPull::Start, py::arg("input"), py::arg("output"), py::arg("buffers"),
+           py::arg("priority") = 0);
+
   py::class_<Result>(module, "Result", py::buffer_protocol())
       .def("__len__", &Result::bytes)
       .def_property_readonly("address", [](const Result& result) { return reinterpret_cast<uintptr_t>(result.data()); })
@@ -210,6 +217,12 @@ PYBIND11_MODULE(_native, module) {
           py::arg("buffers"), py::arg("priority") = 0, py::arg("timeout") = py::none(),
           py::arg("completions") = py::none(), py::arg("token") = 0, py::arg("place") = py::none(),
           py::arg("asynchronous") = false)
+      .def(
+          "prepare_push_pull",
+          [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, int32_t op) {
+            return session.Prepare({std::move(name), dtype, std::move(shape)}, op);
+          },
+          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("op"))
       .def(
           "broadcast",
           [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, uintptr_t input,

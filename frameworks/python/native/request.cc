@@ -70,14 +70,29 @@ void Request::WaitFor(const std::optional<double>& timeout, Call wait) const {
 
 void Request::Wait(const std::optional<double>& timeout) const {
   RefuseInForkedChild();
-  int32_t over = 0;
-  // Many are waited for one by one, and most have ended by then.
-  if (library().bps_request_state(request_) >= BPS_REQUEST_DONE) Check(library(), library().bps_test(request_, &over));
-  if (over != 0) {
+  if (HasEnded()) {  // many are waited for one by one, and most have ended by then
     (void)TimeoutMs(timeout);
     return Check(library(), library().bps_wait(request_, /*timeout_ms=*/0));
   }
   WaitFor(timeout, [&](int64_t timeout_ms) { return library().bps_wait(request_, timeout_ms); });
+}
+
+std::vector<size_t> Request::WaitAll(const std::vector<std::shared_ptr<Request>>& requests) {
+  std::vector<size_t> failed;
+  for (size_t place = 0; place < requests.size(); ++place) {
+    try {
+      requests[place]->Wait(std::nullopt);
+    } catch (const StatusError&) {
+      failed.push_back(place);
+    }
+  }
+  return failed;
+}
+
+bool Request::HasEnded() const {
+  int32_t ended = 0;
+  if (library().bps_request_state(request_) >= BPS_REQUEST_DONE) Check(library(), library().bps_test(request_, &ended));
+  return ended != 0;
 }
 
 void Request::WaitOnStream(uintptr_t stream, const std::optional<double>& timeout) const {

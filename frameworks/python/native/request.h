@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "abi/byteps.h"
 #include "frameworks/python/native/session.h"
@@ -33,6 +34,10 @@ class Request {
   // Waits until the operation has ended, at most `timeout` seconds (absent: the operation's own deadline). Throws its
   // error. Python's signal handlers run meanwhile.
   void Wait(const std::optional<double>& timeout) const;
+
+  // As Wait, of all of them, whatever becomes of one. Returns the places of those whose operation has failed: their
+  // Wait throws the error.
+  static std::vector<size_t> WaitAll(const std::vector<std::shared_ptr<Request>>& requests);
 
   // Waits on the host until the result is in a stream of the output's GPU, and makes `stream`, of the same GPU, wait
   // for it. Of an output on the host it is Wait.
@@ -57,6 +62,7 @@ class Request {
  private:
   const Library& library() const { return session_->library(); }
   void RefuseInForkedChild() const;
+  bool HasEnded() const;
   // `wait`: waits so many milliseconds, 0: as long as the operation may take.
   template <typename Call>
   void WaitFor(const std::optional<double>& timeout, Call wait) const;

@@ -8,6 +8,7 @@
 
 #include "frameworks/python/native/buffer.h"
 #include "frameworks/python/native/interruptible.h"
+#include "frameworks/python/native/prepared_push_pull.h"
 #include "frameworks/python/native/process_set.h"
 #include "frameworks/python/native/request.h"
 #include "frameworks/python/native/status_error.h"
@@ -239,6 +240,32 @@ std::shared_ptr<Request> Session::PushPull(const TensorSpec& spec, uintptr_t inp
   (void)noticing.release();
   Sweep();
   return std::make_shared<Request>(shared_from_this(), request, std::move(buffers), ending);
+}
+
+std::shared_ptr<PreparedPushPull> Session::Prepare(const TensorSpec& spec, int32_t op) {
+  bps_tensor* tensor = nullptr;
+  {
+    py::gil_scoped_release released;
+    handle_->Use([&](bps_session* session) { tensor = DeclareIn(library(), session, spec); });
+  }
+  return std::make_shared<PreparedPushPull>(shared_from_this(), tensor, op);
+}
+
+std::shared_ptr<Request> Session::PushPull(bps_tensor* tensor, int32_t op, uintptr_t input, uintptr_t output,
+                                           int64_t priority, py::object buffers) {
+  bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+  args.tensor = tensor;
+  args.input = reinterpret_cast<const void*>(input);
+  args.output = reinterpret_cast<void*>(output);
+  args.op = op;
+  args.priority = priority;
+  bps_request* request = nullptr;
+  {
+    py::gil_scoped_release released;
+    handle_->Use([&](bps_session* session) { Check(library(), library().bps_push_pull(session, &args, &request)); });
+  }
+  Sweep();
+  return std::make_shared<Request>(shared_from_this(), request, std::move(buffers), nullptr);
 }
 
 std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,

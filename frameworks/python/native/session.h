@@ -33,6 +33,7 @@ namespace byteps::python {
 using binding::Library;
 
 class Buffer;
+class PreparedPushPull;
 class ProcessSet;
 class Request;
 
@@ -127,6 +128,10 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<Request> PushPull(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t op,
                                     int64_t priority, const std::optional<double>& timeout, pybind11::object buffers,
                                     Notice notice = {}, const OptionalPlace& place = {});
+  // As Declare, for many operations like that of `spec` with `op`.
+  std::shared_ptr<PreparedPushPull> Prepare(const TensorSpec& spec, int32_t op);
+  std::shared_ptr<Request> PushPull(bps_tensor* tensor, int32_t op, uintptr_t input, uintptr_t output, int64_t priority,
+                                    pybind11::object buffers);
   std::shared_ptr<Request> Broadcast(const TensorSpec& spec, uintptr_t input, uintptr_t output, int32_t root,
                                      int64_t priority, const std::optional<double>& timeout, pybind11::object buffers,
                                      Notice notice = {}, const OptionalPlace& place = {});

@@ -11,7 +11,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import byteps.torch as bps
-from byteps.torch import reducer as reducer_module
 from byteps.torch.forward_order import ForwardOrder
 from torch import nn
 from torch.nn.modules import module as modules
@@ -141,18 +140,13 @@ def _priorities(declared_backwards: bool) -> tuple[list[list[tuple[str, int]]], 
     # Ranks may differ in what they declare first.
     optimizer = bps.DistributedOptimizer(optimizer, named[::-1] if declared_backwards and bps.rank() == 1 else named)
     sent: list[tuple[str, int]] = []
-    start = reducer_module.push_pull_async_into
-
-    def spy(tensor: torch.Tensor, output: torch.Tensor, **options: Any) -> Any:
-        sent.append((options["name"], options["priority"]))
-        return start(tensor, output, **options)
-
-    reducer_module.push_pull_async_into = spy
+    reducer = optimizer._reducer
     steps = []
     for step in range(3):
         inputs = torch.randn(5, 3, generator=torch.Generator().manual_seed(10 * step + bps.rank()))
         optimizer.zero_grad()
         model(inputs).square().mean().backward()
+        sent.extend((reducer.names[item.parameter], item.priority) for item in reducer.in_flight.values())
         optimizer.step()
         steps.append(sorted(sent, key=lambda pair: -pair[1]))
         sent.clear()
