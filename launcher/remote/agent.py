@@ -437,9 +437,7 @@ class Agent:
             self._selector.register(stream.pipe, selectors.EVENT_READ, lambda: self._read(number, stream))
 
     def _unwatch(self, stream: Stream) -> None:
-        with contextlib.suppress(
-            KeyError, ValueError
-        ):  # closed, or not watched while bpslaunch takes nothing
+        with contextlib.suppress(KeyError, ValueError):  # closed, or not watched while bpslaunch takes nothing
             self._selector.unregister(stream.pipe)
 
     def _balance(self) -> None:
