@@ -198,6 +198,23 @@ def _gradient_of_a_broadcast_of_plain_arrays() -> None:
         assert bps.rank() == 0 or x.grad.asnumpy().tolist() == [5.0] * 3
 
 
+def _gradient_of_a_broadcast_in_shutdown() -> None:
+    """Its turn comes when shutdown() waits for the engine."""
+    bps.init()
+    x = mx.nd.ones((600, 600))
+    x.attach_grad()
+    with mx.autograd.record():
+        product = bps.broadcast(x, 1, name="late")
+        for _ in range(20):
+            product = mx.nd.dot(product, product) / 600
+    product.backward()
+    rank = bps.rank()
+    bps.shutdown()
+    # 2^20 factors, and on each rank a gradient: all ones.
+    expected = 2.0 * 2**20 if rank == 1 else 0.0
+    np.testing.assert_allclose(x.grad.asnumpy(), np.full((600, 600), expected), rtol=1e-3)
+
+
 def _compressed() -> None:
     bps.init()
     inputs = [np.nan_to_num(make(np.dtype(np.float32), (5000,), of)) for of in range(bps.size())]
@@ -387,6 +404,7 @@ BODIES = [
     _gradients_are_added_up,
     _gradient_of_a_broadcast,
     _gradient_of_a_broadcast_of_plain_arrays,
+    _gradient_of_a_broadcast_in_shutdown,
     _compressed,
     _mismatches,
     _wrong_arguments,
