@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from byteps.jax.call import known_array
 from byteps.jax.compression import Compression, Compressor
 from byteps.jax.ops import push_pull
 from byteps.process_set import ProcessSet, global_process_set
@@ -15,10 +16,10 @@ import jax.numpy as jnp
 
 def _scaled(tree: Any, factor: float, factor_of_result: float = 1.0) -> Any:
     """The arrays times a factor. Raises ValueError for numbers that are no floats, also if it is the result that has a
-    factor: before anything is sent."""
+    factor: before anything is sent. Raises TypeError as known_array."""
 
     def of(leaf: Any) -> jax.Array:
-        array = jnp.asarray(leaf)
+        array = known_array("an array to be scaled", leaf)
         if not jnp.issubdtype(array.dtype, jnp.inexact):
             raise ValueError(f"an array of {array.dtype} cannot be scaled; it must be of floating-point numbers")
         return array if factor == 1.0 else array * jnp.asarray(factor, array.dtype)

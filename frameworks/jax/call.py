@@ -81,9 +81,29 @@ def _run_outside(call: Call, array: jax.Array) -> jax.Array:
     return jax.device_put(_outside(array.addressable_data(0), name, unnamed), array.sharding)
 
 
+def known_array(name: str, value: Any) -> jax.Array:
+    """`value` as an array of JAX, which has no 64 bits unless jax_enable_x64 is set.
+
+    Raises:
+        TypeError: an array or number of NumPy that has more bits than JAX keeps, and values beyond those of 32 bits:
+            integers that would be others, floats that would be infinite. Other floats are rounded, as JAX does.
+    """
+    array = jnp.asarray(value)
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.itemsize > array.dtype.itemsize:
+        with np.errstate(all="ignore"):
+            narrow = value.astype(array.dtype)
+        lost = narrow != value if value.dtype.kind in "iu" else np.isfinite(value) & ~np.isfinite(narrow)
+        if np.any(lost):
+            raise TypeError(
+                f"{name} is a {value.dtype} of NumPy with values beyond those of {array.dtype}, which JAX makes of it "
+                "unless it is told otherwise: jax.config.update('jax_enable_x64', True)"
+            )
+    return array
+
+
 def sent_array(name: str, value: Any) -> jax.Array:
     """`value` as an array that can be sent: inside shard_map that of one device. Raises TypeError."""
-    array = versions.vary(jnp.asarray(value), versions.devices_checked())
+    array = versions.vary(known_array(name, value), versions.devices_checked())
     if array.dtype not in DTYPES:
         raise TypeError(f"{name} is a {array.dtype}; push_pull and broadcast take {', '.join(DTYPES)}")
     return array

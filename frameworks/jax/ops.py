@@ -130,16 +130,17 @@ def reduce_leaves(
     if not leaves:
         return []
     device = device_number()
-    compressed, contexts = zip(*(compression.compress(sent_array(*each)) for each in zip(names, leaves)))
+    reduced = [sent_array(*each) for each in zip(names, leaves)]
     # Of nothing there is nothing to reduce; and XLA has no device for an operation on what every device knows.
-    sent = [number for number, array in enumerate(compressed) if device is None or array.size > 0]
-    parts, computed = together.start([own_part(axes, op, compressed[n]) if axes else compressed[n] for n in sent])
-    reduced = list(compressed)
-    for number, part in zip(sent, parts):
+    sent = [number for number, array in enumerate(reduced) if device is None or array.size > 0]
+    compressed = [compression.compress(own_part(axes, op, reduced[n]) if axes else reduced[n]) for n in sent]
+    parts, computed = together.start([part for part, _ in compressed])
+    for number, part, (_, context) in zip(sent, parts, compressed):
         call = _reduce_call(names[number], op, priorities[number], _set_ranks(process_set))
-        result = together.after(computed, _push_pull(call, part, device))
-        reduced[number] = put_together(axes, op, result, compressed[number].shape) if axes else result
-    return [compression.decompress(array, context) for array, context in zip(reduced, contexts)]
+        received = together.after(computed, _push_pull(call, part, device))
+        result = compression.decompress(received, context)
+        reduced[number] = put_together(axes, op, result, reduced[number]) if axes else result
+    return reduced
 
 
 def push_pull(
@@ -156,7 +157,8 @@ def push_pull(
     """Reduces an array, or each array of a pytree, over all workers.
 
     Works outside and inside of jit, grad (reverse mode, for Sum and Average: the gradient is the push_pull of the
-    gradients), vmap (of the whole batch at once), scan, cond, shard_map and pmap.
+    gradients), vmap (of the whole batch at once; with Adasum of each element, one after another), scan, cond, shard_map
+    and pmap.
 
     Args:
         tensor: an array or a pytree of arrays: the same structure, shapes and dtypes on all ranks.
@@ -177,7 +179,9 @@ def push_pull(
         XlaRuntimeError: when the result is used: what the library says (another rank's shape or dtype differs, a
             member is gone, a deadline).
         ValueError: before init(), an unknown op, or one that the dtype does not have, a name that cannot be one.
-        TypeError: a dtype that cannot be sent, a priority that is no whole number, or something that is no compression.
+        TypeError: a dtype that cannot be sent, an array of NumPy whose values are beyond those of the 32 bits that
+            JAX makes of 64 without jax_enable_x64, a priority that is no whole number, or something that
+            is no compression.
     """
     del version
     check_compression(compression)

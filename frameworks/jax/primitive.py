@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from byteps.jax import targets, versions
+from byteps.reduce_op import Adasum
 
 import jax
 import jax.numpy as jnp
@@ -45,8 +46,8 @@ def call(
     attributes: Attributes,
 ) -> jax.Array:
     """The array that the handler `target` makes. `in_place`: in the memory of the first operand, if the program can
-    give it away; its shape is then that of the operand, and vmap calls the handler once for a batch. A call whose
-    result is not used is no part of the program, unless it is an effect."""
+    give it away; its shape is then that of the operand, and vmap calls the handler once for a batch (of Adasum for each
+    element). A call whose result is not used is no part of the program, unless it is an effect."""
     targets.PROGRAMS.have_operations()
     function = versions.ffi().ffi_call(target, result, has_side_effect=_EFFECT)
     (equation,) = jax.make_jaxpr(function)(*operands).eqns
@@ -104,16 +105,17 @@ def _batch(
     attributes: Attributes,
     **_: Any,
 ) -> tuple[list[jax.Array], list[Any]]:
-    """One call for a batch, if that is one tensor; else a call for each of its elements, one after another. Axes that
-    are no int: the operand is the same for all elements. A batch whose array is the same for all, and only the number
-    of the device is not (an axis that vmap has named), is one element."""
+    """One call for a batch, if that is one tensor; else a call for each of its elements, one after another. Of Adasum,
+    whose factors are those of a whole tensor, each element is one. Axes that are no int: the operand is the same for
+    all elements. A batch whose array is the same for all, and only the number of the device is not (an axis that vmap
+    has named), is one element."""
     batched = [isinstance(axis, int) for axis in axes]
     if batched[1:] == [True] and not batched[0]:
         device = lax.index_in_dim(operands[1], 0, axes[1], keepdims=False)
         made = call(target, result, (operands[0], device), in_place, attributes)
         return [made], [None]  # not mapped
     moved = [jnp.moveaxis(x, axis, 0) if isinstance(axis, int) else x for x, axis in zip(operands, axes)]
-    if in_place:
+    if in_place and dict(attributes).get("op") != Adasum:
         whole = [x if in_batch else x[None] for x, in_batch in zip(moved, batched)]
         made = call(target, jax.ShapeDtypeStruct(whole[0].shape, result.dtype), whole, in_place, attributes)
         return [made], [0]

@@ -11,6 +11,8 @@ until all of them have been computed:
 
 What uses `reduced` waits for its own array to come home and for all to be computed, and not for others to come home.
 
+Derivatives pass through: marks have none.
+
 These are calls of a handler that does nothing, in place: XLA's own barrier (lax.optimization_barrier) is gone before
 XLA orders a program and gives out memory.
 """
@@ -51,14 +53,23 @@ def _after(array: jax.Array, mark: jax.Array) -> jax.Array:
 _after.defvjp(lambda array, mark: (_after(array, mark), None), lambda _, gradient: (gradient, None))
 
 
+@jax.custom_vjp
+def _all_computed(marks: tuple[jax.Array, ...]) -> jax.Array:
+    """What is there when all of `marks` are."""
+    (computed,) = versions.pure_call(targets.TOGETHER, (_MARK,), marks, in_place=False)
+    return computed
+
+
+_all_computed.defvjp(lambda marks: (_all_computed(marks), None), lambda _, gradient: (None,))
+
+
 def start(arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], jax.Array | None]:
     """The arrays, and what is there when all of them are; None if there is nothing to keep apart: outside of programs,
     and where there is one array."""
     if sum(versions.is_traced(array) for array in arrays) < 2:
         return list(arrays), None
     same, marks = zip(*map(_marked, arrays))
-    (computed,) = versions.pure_call(targets.TOGETHER, (_MARK,), marks, in_place=False)
-    return list(same), computed
+    return list(same), _all_computed(marks)
 
 
 def after(computed: jax.Array | None, array: jax.Array) -> jax.Array:

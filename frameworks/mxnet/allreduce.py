@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
-from byteps.arguments import priority_number
+from byteps.arguments import priority_number, tensor_name
 from byteps.mxnet.ops import BFLOAT16, check_array, check_reduction, push_pull, push_pull_inplace, set_ranks
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.reduce_op import ReduceOp, choose_op
@@ -15,7 +16,12 @@ import mxnet as mx
 
 
 def check_factors(tensor: mx.nd.NDArray, *factors: float) -> None:
-    """Raises ValueError for factors of integers."""
+    """Raises TypeError for factors that are no numbers, ValueError for factors of integers."""
+    for factor in factors:
+        try:
+            math.isfinite(factor)
+        except TypeError:
+            raise TypeError(f"a factor is {factor!r}; it must be a number") from None
     floating = tensor.dtype == BFLOAT16 or np.dtype(tensor.dtype).kind == "f"
     if any(factor != 1.0 for factor in factors) and not floating:
         raise ValueError(f"an array of {np.dtype(tensor.dtype)} cannot be scaled; it must be of floating-point numbers")
@@ -37,8 +43,10 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     op: ReduceOp | None = None,
 ) -> mx.nd.NDArray:
-    """push_pull with factors before and behind it: see there. Raises ValueError also for factors of integers."""
+    """push_pull with factors before and behind it: see there. Raises ValueError also for factors of integers,
+    TypeError for what are no numbers."""
     chosen = _op(average, op)
+    check_array(tensor)
     check_factors(tensor, prescale_factor, postscale_factor)
     sent = tensor if prescale_factor == 1.0 else tensor * prescale_factor
     reduced = push_pull(sent, name=name, priority=priority, op=chosen, process_set=process_set)
@@ -55,9 +63,11 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
     op: ReduceOp | None = None,
 ) -> mx.nd.NDArray:
-    """allreduce in place; returns the array."""
+    """allreduce in place; returns the array. One that is refused is left alone."""
     chosen = _op(average, op)
-    check_factors(tensor, prescale_factor, postscale_factor)
+    _check([tensor], chosen, priority, (prescale_factor, postscale_factor), process_set)
+    if name is not None:
+        tensor_name(name)
     if prescale_factor != 1.0:
         tensor *= prescale_factor
     push_pull_inplace(tensor, name=name, priority=priority, op=chosen, process_set=process_set)
@@ -70,20 +80,22 @@ def member_names(
     kind: str, tensors: Sequence[mx.nd.NDArray], name: str | None, process_set: ProcessSet = global_process_set
 ) -> list[str]:
     """A name for each array of a group. Whatever can be wrong with the other arguments is to be refused before: a rank
-    that uses a number up alone meets no other any more."""
+    that uses a number up alone meets no other any more. Raises ValueError for a name that cannot be one."""
     if name is None:
         name = f"noname.{current_session().number(kind, process_set.key())}"
-    return [f"{kind}.{name}.{index + 1}" for index in range(len(tensors))]
+    return [tensor_name(f"{kind}.{name}.{index + 1}") for index in range(len(tensors))]
 
 
-def _check_group(
+def _check(
     tensors: Sequence[mx.nd.NDArray],
     op: ReduceOp,
     priority: int,
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> None:
-    """Refuses what allreduce would refuse of an array behind the first: all or none are begun. Raises as allreduce."""
+    """Refuses what push_pull would refuse, but for the name: before any of the arrays is changed or sent. Raises as
+    allreduce."""
+    current_session()
     priority_number(priority)
     set_ranks(process_set)
     for tensor in tensors:
@@ -104,7 +116,7 @@ def grouped_allreduce(
 ) -> list[mx.nd.NDArray]:
     """allreduce of several arrays, which travel at the same time."""
     chosen = _op(average, op)
-    _check_group(tensors, chosen, priority, (prescale_factor, postscale_factor), process_set)
+    _check(tensors, chosen, priority, (prescale_factor, postscale_factor), process_set)
     return [
         allreduce(tensor, None, each, priority, prescale_factor, postscale_factor, process_set, chosen)
         for tensor, each in zip(tensors, member_names("grouped_allreduce", tensors, name, process_set))
@@ -123,7 +135,7 @@ def grouped_allreduce_(
 ) -> list[mx.nd.NDArray]:
     """allreduce_ of several arrays, which travel at the same time."""
     chosen = _op(average, op)
-    _check_group(tensors, chosen, priority, (prescale_factor, postscale_factor), process_set)
+    _check(tensors, chosen, priority, (prescale_factor, postscale_factor), process_set)
     return [
         allreduce_(tensor, None, each, priority, prescale_factor, postscale_factor, process_set, chosen)
         for tensor, each in zip(tensors, member_names("grouped_allreduce", tensors, name, process_set))

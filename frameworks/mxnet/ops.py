@@ -168,9 +168,11 @@ class _Broadcast(mx.autograd.Function):
     goes into. So all ranks send a gradient, those included whose tensor has none.
     """
 
-    def __init__(self, root_rank: int, name: str, priority: int, ranks: tuple[int, ...]) -> None:
+    def __init__(self, root_rank: int, is_root: bool, name: str, priority: int, ranks: tuple[int, ...]) -> None:
         super().__init__()
         self._arguments = (root_rank, name, priority, ranks)
+        # Of this session: the engine may call backward() in shutdown(), when there is none to ask any more.
+        self._is_root = is_root
 
     def forward(self, recorded: mx.nd.NDArray | None, tensor: mx.nd.NDArray) -> mx.nd.NDArray:
         """The root's tensor."""
@@ -181,10 +183,10 @@ class _Broadcast(mx.autograd.Function):
 
     def backward(self, gradient: mx.nd.NDArray) -> tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """A number, and the sum of the gradients on the root."""
-        root_rank, name, priority, ranks = self._arguments
+        _, name, priority, ranks = self._arguments
         output = _empty_like(gradient)
         _reduce(gradient, output, name + ".gradient", Sum, priority, ranks)
-        if current_session().native.info()["rank"] != root_rank:
+        if not self._is_root:
             output[:] = 0
         # MXNet gives the memory of `gradient` to others when what it asked for has been written. Where that is the
         # number alone, it must come from what is on its way.
@@ -313,7 +315,7 @@ def broadcast(
     rank = root(session, root_rank, process_set)
     urgency = priority_number(priority)
     name = operation_name(session, "broadcast", name, process_set)
-    function = _Broadcast(rank, name, urgency, ranks)
+    function = _Broadcast(rank, session.native.info()["rank"] == rank, name, urgency, ranks)
     if not mx.autograd.is_recording():
         return function.forward(None, tensor)
     recorded = mx.nd.zeros((1,), ctx=tensor.context)

@@ -70,6 +70,74 @@ def _over_devices_and_workers() -> None:
     np.testing.assert_array_equal(mapped(whole[rank]), whole.sum((0, 1)) // (2 * DEVICES))
 
 
+def _numbers_of_few_bits() -> None:
+    """The sum over devices, and of an average that over workers, do not overflow: one of each device would fit."""
+    bps.init()
+    rank = bps.rank()
+
+    def reduced(values: np.ndarray, **options: Any) -> Any:
+        def of_device(x: jax.Array) -> jax.Array:
+            return bps.push_pull(x[0], axis_name="d", **options)
+
+        return jax.jit(_shard_map(of_device, in_specs=P("d"), out_specs=P()))(values)
+
+    large = np.full((DEVICES, 7), 40000.0 - 8 * rank)
+    mean = np.full(7, 39996)
+    np.testing.assert_allclose(reduced(large.astype(np.float16), name="half"), mean, rtol=1e-3)
+    for compression in (bps.Compression.fp16, bps.Compression.bf16):
+        found = reduced(large.astype(np.float32), name="compressed", compression=compression)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, mean, rtol=1e-2)
+    # What adds up to more on the way than in the end.
+    signs = np.array([1, 1, -1, -1], np.float32)[:, None]
+    sums = reduced((signs * 40000).astype(np.float16), name="half sum", average=False)
+    np.testing.assert_array_equal(sums, [0])
+    products = reduced(np.array([[300], [300], [0.01], [0.01]], np.float16), name="half product", op=bps.Product)
+    np.testing.assert_allclose(products, [81], rtol=1e-2)
+    # Devices add up in float32, though float16 has no 2049.
+    steps = np.array([[2048], [1], [1], [1]], np.float16)
+    np.testing.assert_array_equal(reduced(steps, name="half steps", average=False), [np.float16(2 * 2051)])
+    for dtype, values in (
+        (np.uint8, [200, 100, 255, 254]),
+        (np.int8, [127, -128, -127, -126]),
+        (np.int16, [30000, 32767, 32766, 1]),
+    ):
+        given = np.array(values, dtype)[:, None] * np.ones(3, dtype)
+        found = reduced(given, name=f"average of {np.dtype(dtype).name}")
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, np.full(3, sum(values) // DEVICES))
+        # A sum wraps.
+        total = reduced(given, name=f"sum of {np.dtype(dtype).name}", average=False)
+        np.testing.assert_array_equal(total, np.full(3, 2 * sum(values)).astype(dtype))
+
+    def step(gradient: jax.Array) -> jax.Array:
+        params = {"w": jnp.zeros(1)}
+        optimizer = bps.DistributedOptimizer(optax.sgd(1.0), bps.Compression.fp16, axis_name="d", name="narrow")
+        return optimizer.update({"w": gradient}, optimizer.init(params), params)[0]["w"]
+
+    updates = jax.jit(_shard_map(step, in_specs=P("d"), out_specs=P()))(np.full(DEVICES, 40000, np.float32))
+    np.testing.assert_array_equal(updates, [-40000])
+
+
+def _gradients_of_pytrees() -> None:
+    bps.init()
+    weights = _contributions((5,))[bps.rank()]
+
+    def loss(x: jax.Array, name: str, check: bool) -> jax.Array:
+        reduced = bps.push_pull({"a": x, "b": 2 * x}, False, name, axis_name=None if check else "d")
+        return (reduced["a"] * reduced["b"]).sum()
+
+    summed = _contributions((5,)).sum(0)
+    for check, total, of_devices in ((True, summed, 1), (False, summed.sum(0), DEVICES)):
+
+        def of(x: jax.Array, check: bool = check) -> jax.Array:
+            return jax.grad(lambda y: loss(y, f"pytree {check}", check))(x)
+
+        gradient = jax.jit(_shard_map(of, check=check, in_specs=P("d"), out_specs=P("d")))(weights)
+        # Of 2 s^2, from both workers, and from all devices where these reduce.
+        np.testing.assert_array_equal(gradient, 2 * of_devices * 4 * total * np.ones_like(weights))
+
+
 def _devices_apart() -> None:
     """Without an axis each device meets the same device of the other workers."""
     bps.init()
@@ -235,6 +303,8 @@ def _on_second_device(rank: int) -> jax.Array:
 def _all() -> None:
     for body in (
         _over_devices_and_workers,
+        _numbers_of_few_bits,
+        _gradients_of_pytrees,
         _devices_apart,
         _gradients,
         _optimizer,

@@ -146,6 +146,115 @@ def _transformations() -> None:
     assert np.array_equal(root, expected if rank == 1 else np.zeros(3))
 
 
+def _gradients_of_pytrees() -> None:
+    """Of arrays that travel at the same time, with the numbers of one at a time."""
+    bps.init()
+    rank = bps.rank()
+    params = {"a": jnp.arange(3.0) + rank, "b": jnp.full(3, 2.0 - rank)}
+
+    def at_once(tree: Any, name: str) -> Any:
+        return bps.push_pull(tree, False, name)
+
+    def apart(tree: Any, name: str) -> Any:
+        return {key: bps.push_pull(leaf, False, f"{name} {key} alone") for key, leaf in tree.items()}
+
+    def loss(params: Any, reduce: Callable[..., Any], name: str) -> jax.Array:
+        summed = reduce({"a": params["a"], "b": params["b"] * 2}, name)
+        return (summed["a"] * summed["b"] ** 2).sum() * (rank + 1)
+
+    def with_metrics(params: Any, reduce: Callable[..., Any], name: str) -> tuple[jax.Array, Any]:
+        value = (params["a"] * params["b"]).sum()
+        return value, reduce({"loss": value, "norm": (params["b"] ** 2).sum()}, name)
+
+    def scanned(params: Any, reduce: Callable[..., Any], name: str) -> jax.Array:
+        def step(carry: Any, x: jax.Array) -> tuple[Any, jax.Array]:
+            carry = reduce(jax.tree_util.tree_map(lambda leaf: leaf * x, carry), name)
+            return carry, (carry["a"] * carry["b"]).sum()
+
+        return jax.lax.scan(step, params, jnp.arange(1.0, 4.0))[1].sum() * (rank + 1)
+
+    def batch(params: Any, reduce: Callable[..., Any], name: str) -> Any:
+        many = jax.tree_util.tree_map(lambda leaf: jnp.stack([leaf, leaf + 1]), params)
+        return jax.vmap(jax.grad(functools.partial(loss, reduce=reduce, name=name)))(many)
+
+    kinds: dict[str, Callable[..., Any]] = {
+        "grad": jax.grad(loss),
+        "value": jax.value_and_grad(loss),
+        "metrics": jax.value_and_grad(with_metrics, has_aux=True),
+        "scan": jax.grad(scanned),
+        "vmap": batch,
+        "second": jax.jacrev(jax.grad(loss)),
+    }
+    for kind, function in kinds.items():
+        for number, wrap in enumerate((lambda f: f, jax.jit)):
+            name = f"gradients of pytrees {kind} {number}"
+            found, expected = (
+                wrap(lambda params: function(params, reduce, name))(params)  # noqa: B023
+                for reduce in (at_once, apart)
+            )
+            jax.tree_util.tree_map(np.testing.assert_array_equal, found, expected)
+    # Not with each other alone: the sum of both is [1, 3, 5] and 2 * 3, and both ranks' losses go into each gradient.
+    gradient = jax.grad(loss)(params, at_once, "known")
+    np.testing.assert_array_equal(gradient["a"], 3 * 6.0**2 * np.ones(3))
+    np.testing.assert_array_equal(gradient["b"], 3 * 2 * 2 * 6 * np.array([1.0, 3, 5]))
+
+
+def _adasum_of_a_batch() -> None:
+    """Its factors are those of whole tensors, and an element of a batch is one."""
+    bps.init()
+    batch = jnp.arange(6.0).reshape(3, 2) + bps.rank() * jnp.array([1.0, -2.0])
+
+    def combined(x: jax.Array, name: str) -> jax.Array:
+        return bps.push_pull(x, op=bps.Adasum, name=name)
+
+    expected = np.stack([combined(x, "one by one") for x in batch])
+    for number, wrap in enumerate((lambda f: f, jax.jit)):
+        mapped = wrap(jax.vmap(lambda x: combined(x, f"adasum of a batch {number}")))  # noqa: B023
+        np.testing.assert_array_equal(mapped(batch), expected)
+    columns = jax.jit(jax.vmap(lambda x: combined(x, "columns"), in_axes=1, out_axes=1))
+    np.testing.assert_array_equal(columns(batch.T), expected.T)
+    trees = jax.jit(jax.vmap(lambda x: combined({"a": x, "b": -x}, "trees")))(batch)
+    np.testing.assert_array_equal(trees["a"], expected)
+    np.testing.assert_array_equal(trees["b"], -expected)
+
+
+def _numbers_of_64_bits() -> None:
+    """Where JAX has none, an array of NumPy with values beyond 32 bits is refused, and uses no number."""
+    bps.init()
+    rank = bps.rank()
+    right = {"int64": np.array([2**31 - 1, -(2**31)]), "float64": np.array([1e38, np.inf, np.nan, 0.1])}
+    wrong = [
+        np.array([1, 2**40 + 5]),
+        np.int64(-(2**31) - 1),
+        np.array([1.0, 1e300]),
+        np.float64(-1e39),
+        np.array([1e300j]),
+    ]
+    calls: list[Callable[..., Any]] = [
+        functools.partial(bps.push_pull, op=bps.Max),
+        functools.partial(bps.broadcast, root_rank=0),
+        lambda x: jax.jit(lambda: bps.push_pull(x, average=False))(),
+        lambda x: bps.push_pull({"a": np.ones(2), "b": x}, average=False),
+        lambda x: bps.allreduce(x, prescale_factor=0.5),
+        lambda x: bps.allgather(np.reshape(x, -1)),
+    ]
+    for call in calls:
+        if rank == 0:
+            for value in wrong:
+                with pytest.raises(TypeError, match=r"beyond those of.*jax_enable_x64"):
+                    call(value)
+        jax.block_until_ready(call(np.ones(2)))
+    for name, values in right.items():
+        sent = bps.broadcast(values, 1, name)
+        assert sent.dtype.itemsize == 4
+        np.testing.assert_array_equal(sent, values.astype(sent.dtype))
+    jax.config.update("jax_enable_x64", True)
+    for value in wrong:
+        np.testing.assert_array_equal(bps.broadcast(value, 1, "whole"), value)
+        assert bps.broadcast(value, 1, "whole").dtype == value.dtype
+    jax.config.update("jax_enable_x64", False)
+
+
 def _at_once_in_one_program() -> None:
     """Programs that are large enough for XLA to run their operations at the same time."""
     bps.init()
@@ -431,6 +540,9 @@ BODIES = [
     _donated_is_reduced_in_place,
     _pytrees,
     _transformations,
+    _gradients_of_pytrees,
+    _adasum_of_a_batch,
+    _numbers_of_64_bits,
     _at_once_in_one_program,
     _compressed,
     _other_dtypes,
@@ -544,6 +656,28 @@ def test_two_of_one_name_are_told_the_remedy(run_workers: RunWorkers) -> None:
     """No other rank answers, so that the first is in flight when the second comes."""
     message = run_workers(_two_of_one_name, BYTEPS_OP_TIMEOUT="4").results[0]
     assert '"met" is still in flight' in message and "save_only_these_names" in message, message
+
+
+def _helper_with_a_jit_of_its_own() -> str:
+    bps.init()
+    message = ""
+    if bps.rank() == 0:
+
+        @jax.jit
+        def helper(x: jax.Array) -> jax.Array:
+            return bps.push_pull(jnp.sin(x))
+
+        with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+            jax.block_until_ready(jax.jit(lambda x, y: helper(x) + helper(y))(jnp.ones(20000), jnp.zeros(20000)))
+        message = str(caught.value)
+    bps.barrier("the end", timeout=60)
+    return message
+
+
+def test_a_helper_with_a_jit_of_its_own_is_told_the_remedy(run_workers: RunWorkers) -> None:
+    """JAX traces it once, so that both calls have one number."""
+    message = run_workers(_helper_with_a_jit_of_its_own, BYTEPS_OP_TIMEOUT="4").results[0]
+    assert '"push_pull.traced.0" is still in flight' in message and "under a jax.jit of its own" in message, message
 
 
 def _without_a_session() -> None:

@@ -202,6 +202,22 @@ def _wrong_arguments() -> None:
             bps.DistributedOptimizer(**{"optimizer": optax.sgd(1.0), **wrong})
 
 
+def _gradient_through_an_update() -> None:
+    """Of a rate that the gradients are multiplied by, behind one update of two leaves."""
+    bps.init()
+    params = {"a": jnp.ones(2), "b": jnp.ones(3)}
+
+    def updated(rate: jax.Array) -> jax.Array:
+        optimizer = bps.DistributedOptimizer(optax.sgd(1.0), name="through")
+        scaled = jax.tree_util.tree_map(lambda leaf: leaf * rate * (bps.rank() + 1), params)
+        updates, _ = optimizer.update(scaled, optimizer.init(params), params)
+        return sum(leaf.sum() for leaf in jax.tree_util.tree_leaves(updates))
+
+    # The average of both ranks' gradients, which is that of -1 for each of 5 numbers, times what the rank is from.
+    for wrap in (lambda f: f, jax.jit):
+        np.testing.assert_allclose(wrap(jax.grad(updated))(0.1), -5 * (bps.rank() + 1))
+
+
 BODIES = [
     _as_one_process_with_the_double_batch,
     _accumulates,
@@ -210,6 +226,7 @@ BODIES = [
     _compressed,
     _two_optimizers_of_one_program,
     _ranks_disagree,
+    _gradient_through_an_update,
     _wrong_arguments,
 ]
 

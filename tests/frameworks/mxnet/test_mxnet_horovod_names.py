@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,24 @@ def test_names_and_arguments(name: str) -> None:
     check(getattr(hvd, name), {**OPERATIONS, **FUNCTIONS}[name])
     if name in OPERATIONS:
         assert getattr(byteps.horovod.mxnet.mpi_ops, name) is getattr(hvd, name)
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("mpi_ops", list(OPERATIONS)),
+        ("functions", ["allgather_object", "broadcast_object"]),
+        ("compression", ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]),
+    ],
+)
+def test_modules(module: str, names: list[str]) -> None:
+    """What programs import from the modules of Horovod is what its package has."""
+    found = importlib.import_module(f"byteps.horovod.mxnet.{module}")
+    for name in names:
+        check(getattr(found, name), {**OPERATIONS, **FUNCTIONS}.get(name))
+        assert getattr(hvd, name, getattr(found, name)) is getattr(found, name)
+    assert len(set(found.__all__)) == len(found.__all__)
+    assert all(hasattr(found, name) for name in found.__all__)
 
 
 def test_types_of_errors() -> None:

@@ -198,6 +198,23 @@ def _gradient_of_a_broadcast_of_plain_arrays() -> None:
         assert bps.rank() == 0 or x.grad.asnumpy().tolist() == [5.0] * 3
 
 
+def _gradient_of_a_broadcast_in_shutdown() -> None:
+    """Its turn comes when shutdown() waits for the engine."""
+    bps.init()
+    x = mx.nd.ones((600, 600))
+    x.attach_grad()
+    with mx.autograd.record():
+        product = bps.broadcast(x, 1, name="late")
+        for _ in range(20):
+            product = mx.nd.dot(product, product) / 600
+    product.backward()
+    rank = bps.rank()
+    bps.shutdown()
+    # 2^20 factors, and on each rank a gradient: all ones.
+    expected = 2.0 * 2**20 if rank == 1 else 0.0
+    np.testing.assert_allclose(x.grad.asnumpy(), np.full((600, 600), expected), rtol=1e-3)
+
+
 def _compressed() -> None:
     bps.init()
     inputs = [np.nan_to_num(make(np.dtype(np.float32), (5000,), of)) for of in range(bps.size())]
@@ -284,6 +301,39 @@ def _refused_calls_use_no_number() -> None:
         assert np.array_equal(call(x).asnumpy(), np.ones((rows.get(name, 2), 3))), name
 
 
+def _refused_arrays_are_left_alone() -> None:
+    """An array that a call would change has its values still when the call is refused."""
+    bps.init()
+    wrong: list[dict[str, Any]] = [
+        {"op": bps.ReduceOp.BitAnd},
+        {"op": bps.Sum, "average": True},
+        {"priority": 1.5},
+        {"process_set": bps.ProcessSet([0, 1])},
+        {"process_set": "all"},
+        {"name": "with\0"},
+        {"postscale_factor": "half"},
+        {"postscale_factor": None},
+    ]
+    for options in wrong:
+        for call in (bps.allreduce_, lambda x, **more: bps.grouped_allreduce_([x, x.copy()], **more)):
+            x = mx.nd.ones(2)
+            with pytest.raises((TypeError, ValueError, mx.base.MXNetError)):
+                call(x, **{"name": "left alone", "prescale_factor": 10.0, **options})
+            assert np.array_equal(x.asnumpy(), np.ones(2)), options
+    x, sparse = mx.nd.ones(2), mx.nd.ones((2, 2)).tostype("row_sparse")
+    for others in ([sparse], [3.0], [mx.nd.ones(2, dtype="int32")]):
+        with pytest.raises((TypeError, ValueError)):
+            bps.grouped_allreduce_([x, *others], name="left alone", prescale_factor=10.0)
+        assert np.array_equal(x.asnumpy(), np.ones(2))
+    for call in (bps.allreduce, bps.allreduce_):
+        for value in (3.0, np.ones(2), [x], None):
+            with pytest.raises(TypeError, match="NDArray"):
+                call(value, prescale_factor=2.0)
+    # What is not refused is scaled.
+    assert bps.allreduce_(x, name="left alone", op=bps.Sum, prescale_factor=10.0, postscale_factor=0.5) is x
+    assert np.array_equal(x.asnumpy(), np.full(2, 10.0))
+
+
 def _refused_arguments_use_no_number() -> None:
     """The same of what is wrong with a reduction, a root, splits, or a member of a group."""
     bps.init()
@@ -354,10 +404,12 @@ BODIES = [
     _gradients_are_added_up,
     _gradient_of_a_broadcast,
     _gradient_of_a_broadcast_of_plain_arrays,
+    _gradient_of_a_broadcast_in_shutdown,
     _compressed,
     _mismatches,
     _wrong_arguments,
     _refused_calls_use_no_number,
+    _refused_arrays_are_left_alone,
     _refused_optimizers_use_no_number,
 ]
 
@@ -380,6 +432,12 @@ def test_the_naive_engine(run_workers: RunWorkers) -> None:
 
 
 def _without_a_session() -> None:
+    given = mx.nd.ones(2)
+    with pytest.raises(ValueError, match=r"bps\.init"):
+        bps.allreduce_(given, name="x", prescale_factor=10.0)
+    with pytest.raises(ValueError, match=r"bps\.init"):
+        bps.grouped_allreduce_([given], name="x", prescale_factor=10.0)
+    assert np.array_equal(given.asnumpy(), np.ones(2))
     with pytest.raises(ValueError, match=r"bps\.init\(\)"):
         bps.push_pull(mx.nd.ones((3,)), name="x")
     bps.init()

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from byteps.arguments import check_groups
+from byteps.horovod.mxnet.compression import Compression
+from byteps.horovod.mxnet.functions import *  # noqa: F403
+from byteps.horovod.mxnet.functions import __all__ as _FUNCTIONS
 from byteps.horovod.mxnet.mpi_ops import *  # noqa: F403
 from byteps.horovod.mxnet.mpi_ops import __all__ as _OPERATIONS
-from byteps.mxnet.compression import Compression
 from byteps.mxnet.functions import broadcast_parameters as _broadcast_parameters
 from byteps.mxnet.optimizer import DistributedOptimizer as _Optimizer
 from byteps.mxnet.trainer import DistributedTrainer as _Trainer
-from byteps.objects import allgather_object, broadcast_object
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.shared import __version__
 
@@ -69,11 +70,10 @@ class DistributedTrainer(_Trainer):
 
 __all__ = [
     *_OPERATIONS,
+    *_FUNCTIONS,
     "Compression",
     "DistributedOptimizer",
     "DistributedTrainer",
     "__version__",
-    "allgather_object",
-    "broadcast_object",
     "broadcast_parameters",
 ]
