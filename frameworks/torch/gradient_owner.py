@@ -2,6 +2,10 @@
 
 A trainer that keeps its gradients in one flat buffer, or that has kept the tensors themselves, reads the sums there and
 zeroes them there: they must stay where they are.
+
+Autograd gives a parameter views, too: of the gradient that the rest of the backward pass still reads, or that other
+parameters have as well, where the forward pass has added an unsqueeze(), a reshape() or a part of a cat(). Nothing may
+be written there before the backward pass is over.
 """
 
 from __future__ import annotations
@@ -17,10 +21,14 @@ def _objects(parameter: torch.Tensor) -> int:
     return sys.getrefcount(parameter.grad)
 
 
-def _storages(tensor: torch.Tensor) -> int:
-    """How many tensors have the tensor's storage, and a few references of this function's own."""
+def _tensors_of(storage: torch.UntypedStorage) -> int:
+    """How many tensors have the storage, and a few references of the caller's own."""
     count: Callable[[int], int] = torch._C._storage_Use_Count
-    return count(tensor.untyped_storage()._cdata)
+    return count(storage._cdata)
+
+
+def _storages(tensor: torch.Tensor) -> int:
+    return _tensors_of(tensor.untyped_storage())
 
 
 def _unheld() -> tuple[int, int] | None:
@@ -40,6 +48,11 @@ def _objects_of_entry(tensors: Sequence[torch.Tensor], index: int) -> int:
 # Measured, not written down: Python and PyTorch count their own references differently from release to release.
 _UNHELD = _unheld()
 _UNHELD_ENTRY = _objects_of_entry([torch.zeros(1, device="cpu")], 0)
+
+
+def others_have(storage: torch.UntypedStorage) -> bool:
+    """Whether other tensors than the gradient of a parameter have its storage. The caller has none."""
+    return _UNHELD is None or _tensors_of(storage) > _UNHELD[1]
 
 
 def _has_storage_of_its_own(gradient: torch.Tensor) -> bool:

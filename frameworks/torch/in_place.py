@@ -16,19 +16,22 @@ from byteps.session import Session, current_session
 from byteps.speed import SPEED
 from byteps.torch.compression import Compressor
 from byteps.torch.dtypes import dtype_code
+from byteps.torch.gradient_owner import others_have
 from byteps.torch.handle import Handle
 from byteps.torch.wire_buffer import is_wire_ready
 
 import torch
 
 
-def own_memory(tensor: torch.Tensor | None) -> torch.UntypedStorage | None:
-    """The memory of a tensor of no subclass, if the library can use it in place, no other tensor is a part of it, and
-    its changes are counted; else None."""
-    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or not is_wire_ready(tensor):
+def own_memory(gradient: torch.Tensor | None) -> torch.UntypedStorage | None:
+    """The memory of a gradient of no subclass, if the library can use it in place, no other tensor has a part of it,
+    and its changes are counted; else None."""
+    if type(gradient) is not torch.Tensor or gradient.layout is not torch.strided or not is_wire_ready(gradient):
         return None
-    storage = tensor.untyped_storage()
-    return storage if storage.nbytes() == tensor.nbytes and not tensor.is_inference() else None
+    storage = gradient.untyped_storage()
+    if storage.nbytes() != gradient.nbytes or others_have(storage) or gradient.is_inference():
+        return None
+    return storage
 
 
 class PreparedPushPull:
@@ -68,7 +71,7 @@ class PreparedPushPull:
 class InPlace:
     """Such a gradient on its way; to its users it is an InFlight of reducer.py."""
 
-    __slots__ = ("_handle", "_name", "_touched", "_version", "gradient", "parameter", "priority", "request")
+    __slots__ = ("_address", "_handle", "_name", "_touched", "_version", "gradient", "parameter", "priority", "request")
 
     context = None  # of compression: there is none
 
@@ -81,6 +84,7 @@ class InPlace:
         self.priority = priority
         self._name = name
         self._version = gradient._version
+        self._address = gradient.data_ptr()
         self._touched: bool | None = None  # not asked yet
         self._handle: Handle | None = None
 
@@ -101,7 +105,8 @@ class InPlace:
         """Whether the gradient had been seen to change until this was asked first."""
         if self._touched is None:
             gradient = self.gradient
-            self._touched = gradient._version != self._version or self.parameter.grad is not gradient
+            moved = gradient.data_ptr() != self._address  # by `p.grad.data = ...`
+            self._touched = moved or gradient._version != self._version or self.parameter.grad is not gradient
         return self._touched
 
     def finish(self, compression: type[Compressor]) -> None:

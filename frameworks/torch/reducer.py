@@ -14,13 +14,16 @@ from byteps.torch.forward_order import ForwardOrder
 from byteps.torch.gradient_buffers import GradientBuffers
 from byteps.torch.gradient_groups import GradientGroups
 from byteps.torch.gradient_layouts import GradientLayouts, empty_sparse
+from byteps.torch.gradient_owner import others_have
 from byteps.torch.handle import wait_all
 from byteps.torch.in_place import InPlace, PreparedPushPull, finish_together, own_memory
 from byteps.torch.ops import declare, push_pull_async_into
 from byteps.torch.process_set import ProcessSet, global_process_set
 from byteps.torch.sparse import SparseHandle, check_sparse_op, start_sparse_allreduce
+from byteps.torch.wire_buffer import elements_share_memory
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 def _is_whole(gradient: torch.Tensor) -> bool:
@@ -61,6 +64,7 @@ class InFlight:
     """A gradient on its way: the operation, and how its result becomes the gradient."""
 
     __slots__ = (
+        "_address",
         "_factor",
         "_finished",
         "_memory",
@@ -102,6 +106,7 @@ class InFlight:
         self._touched: bool | None = None  # not asked yet
         self._memory = memory
         self._version = version
+        self._address = gradient.data_ptr() if gradient.layout is torch.strided else None
 
     @property
     def touched(self) -> bool:
@@ -111,6 +116,8 @@ class InFlight:
             changed = self._version is not None and self.gradient._version != self._version
             if self._memory is not None:
                 changed = self._memory.touched
+            if self._address is not None and self.gradient.data_ptr() != self._address:
+                changed = True  # by `p.grad.data = ...`
             self._touched = changed or self.parameter.grad is not self.gradient
         return self._touched
 
@@ -185,6 +192,8 @@ class Reducer:
         self._memories: dict[int, SharedMemory] = {}  # by the address of the storage; of those in flight
         self._passes_left: dict[torch.Tensor, int] = {}
         self._prepared: dict[torch.Tensor, PreparedPushPull] = {}
+        # Gradients that are parts of somebody's memory, as they were when they were last sent.
+        self._parts: dict[torch.Tensor, weakref.ref[torch.Tensor]] = {}
         self._hooks: list[Any] = []
         self._forward_order: ForwardOrder | None = None  # while it is being learned
         self._learned = False
@@ -298,7 +307,8 @@ class Reducer:
         output = self.buffers.output(parameter)  # first: it asks who else holds the gradient
         gradient = parameter.grad
         assert gradient is not None
-        sent, context = self.compression.compress(gradient)
+        source = self._source(parameter, gradient)
+        sent, context = self.compression.compress(source)
         # What compression has made is memory of its own already.
         received = output if sent is gradient and output is not None else sent
         priority = self.priorities[parameter]
@@ -322,6 +332,29 @@ class Reducer:
             gradient._version if _is_whole(gradient) and not gradient.is_inference() else None,
             self._memory_of(gradient),
         )
+
+    def _source(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        """What a dense gradient is sent from: itself, or a copy, where its memory must not be written before the
+        backward pass is over."""
+        factor = 1.0 / self._predivide_factor
+        if self._is_held(parameter, gradient):
+            return gradient.detach() * factor if factor != 1.0 else gradient.detach().clone()
+        if factor != 1.0:
+            gradient.detach().mul_(factor)
+        return gradient
+
+    def _is_held(self, parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
+        """Whether others have the gradient's memory. Not where it was a part of somebody's memory when it was last
+        sent, as of a trainer's buffer: the backward pass has added to it, and reads nothing there any more."""
+        if is_traceable_wrapper_subclass(gradient) or not others_have(gradient.untyped_storage()):
+            return False
+        if _is_whole(gradient):
+            return True
+        last = self._parts.get(parameter)
+        if last is not None and last() is gradient:
+            return False
+        self._parts[parameter] = weakref.ref(gradient)
+        return True
 
     def _start_in_place(self, parameter: torch.Tensor) -> bool:
         """Starts a gradient that needs as little as nearly all (in_place.py). False: it needs more."""
@@ -375,11 +408,10 @@ class Reducer:
                 parameter.grad = parameter.grad.to_dense()
         elif is_sparse:
             parameter.grad = parameter.grad.to_sparse(1)
-        if self._predivide_factor != 1.0:
-            if is_sparse:  # such a tensor's detach() has values of its own
-                parameter.grad = parameter.grad * (1.0 / self._predivide_factor)
-            else:
-                parameter.grad.detach().mul_(1.0 / self._predivide_factor)
+        elif elements_share_memory(parameter.grad):  # as no other rank's does, and as autograd never makes it
+            parameter.grad = parameter.grad.clone()
+        if is_sparse and self._predivide_factor != 1.0:
+            parameter.grad = parameter.grad * (1.0 / self._predivide_factor)
         return True
 
     def launch(self) -> list[InFlight | InPlace]:

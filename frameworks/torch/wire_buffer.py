@@ -40,11 +40,18 @@ def check_dense(tensor: torch.Tensor) -> None:
         )
 
 
+def elements_share_memory(tensor: torch.Tensor) -> bool:
+    """Whether several elements of a dense tensor are one, as in the result of expand()."""
+    if tensor.layout is not torch.strided or tensor.is_contiguous():
+        return False
+    return tensor.numel() > 0 and any(
+        stride == 0 and extent > 1 for stride, extent in zip(tensor.stride(), tensor.shape)
+    )
+
+
 def check_writable(tensor: torch.Tensor) -> None:
-    """Refuses a tensor in which several elements share memory (such as the result of expand()). Raises ValueError."""
-    if tensor.is_contiguous():
-        return
-    if tensor.numel() > 0 and any(stride == 0 and extent > 1 for stride, extent in zip(tensor.stride(), tensor.shape)):
+    """Refuses a tensor in which several elements share memory. Raises ValueError."""
+    if elements_share_memory(tensor):
         raise ValueError(
             "the tensor's elements share memory (expand()?), so it cannot be written in place; use a clone()"
         )
