@@ -14,7 +14,8 @@ import numpy as np
 from byteps.arguments import root
 from byteps.keras.arrays import broadcast_to_variables, push_pull_arrays, to_array, without_random_states
 from byteps.keras.built import build_optimizer
-from byteps.keras.flavor import installed_keras, is_keras_3
+from byteps.keras.flavor import installed_keras, is_keras_3, keras_of
+from byteps.keras.parts import is_multiple
 from byteps.reduce_op import Average, Min
 from byteps.session import current_session
 
@@ -144,15 +145,33 @@ class _AverageStatistics:
 
 
 def _learning_rate(optimizer: Any) -> float:
+    if is_multiple(optimizer):
+        raise ValueError(
+            "the optimizer is a MultiOptimizer, which has no learning rate of its own: set those of its `optimizers` "
+            "in a callback of yours"
+        )
     value = optimizer.learning_rate
     if callable(value) and not hasattr(value, "numpy"):
         raise ValueError("the optimizer's learning rate is a schedule already; give it a number")
     return float(to_array(value))
 
 
+def _kinds_with_velocities(keras: Any) -> tuple[type, ...]:
+    """The classes of optimizers whose momentum adds up updates; none of None."""
+    if keras is None:
+        return ()
+    kinds = [keras.optimizers.SGD, keras.optimizers.RMSprop]
+    if not is_keras_3(keras):
+        kinds += [keras.optimizers.legacy.SGD, keras.optimizers.legacy.RMSprop]
+    return tuple(kinds)
+
+
 def _velocities(optimizer: Any, model: Any) -> list[Any]:
-    """The variables of an optimizer with momentum that add up updates, learning rate included; of others none."""
+    """The variables of an optimizer with momentum that add up updates, learning rate included; of others none: those of
+    Muon add up gradients."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of loss scaling
+    if not isinstance(optimizer, _kinds_with_velocities(keras_of(optimizer))):
+        return []
     momentum = getattr(optimizer, "momentum", 0)
     # A legacy optimizer of tf_keras keeps a variable, or 0.
     if isinstance(momentum, (int, float)) and momentum == 0:

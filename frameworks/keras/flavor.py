@@ -33,8 +33,11 @@ def installed_keras() -> Any:
 
 
 def is_keras_3(keras: Any) -> bool:
-    """Whether the package is Keras 3 or newer."""
-    return int(keras.__version__.split(".")[0]) >= 3
+    """Whether the package is Keras 3 or newer. It may be tf.keras, which is a module of a package."""
+    version = getattr(keras, "__version__", None)
+    if version is None:  # tf.keras with TF_USE_LEGACY_KERAS=1
+        version = importlib.import_module(keras.__name__.split(".")[0]).__version__
+    return int(version.split(".")[0]) >= 3
 
 
 def keras_of(thing: Any) -> Any:

@@ -16,6 +16,7 @@ from byteps.keras.compression import Compression
 from byteps.keras.copies import keep_in_copies
 from byteps.keras.flavor import backend_of, is_keras_3, keras_of
 from byteps.keras.gradients import Options, Reduce, reduction
+from byteps.keras.parts import is_multiple, parts_of
 from byteps.keras.saved_class import saved_as
 from byteps.keras.server_parameters import OnJax, ServerParameters, server_parameters
 from byteps.process_set import ProcessSet, global_process_set, known_process_set
@@ -25,6 +26,8 @@ _SCALED_TWICE = (
     "a LossScaleOptimizer was put around a DistributedOptimizer. A worker whose gradients overflow would leave the "
     "others waiting. Put it inside: DistributedOptimizer(LossScaleOptimizer(optimizer))"
 )
+
+_TWICE = "the optimizer is a DistributedOptimizer already"
 
 _NORM_OF_ALL = (
     "global_clipnorm is the norm of all gradients, local ones too, and so another on each worker: the variables that "
@@ -187,8 +190,7 @@ class Distributed:
 
     def _bps_refuse_norm_of_all(self) -> None:
         """Of optimizers with local variables; in asynchronous training each worker clips for itself anyway."""
-        scaled = getattr(self, "inner_optimizer", None)
-        if self._bps_servers is None and any(getattr(each, "global_clipnorm", None) for each in (self, scaled)):
+        if self._bps_servers is None and any(getattr(each, "global_clipnorm", None) for each in parts_of(self)):
             raise ValueError(_NORM_OF_ALL)
 
     def _bps_overflow_everywhere(self, gradients: list[Any], names: Names) -> list[Any]:
@@ -257,7 +259,9 @@ class Keras3Optimizer(_OfKeras3):
 
     def _bps_accumulates(self) -> bool:
         # On JAX every step computes an update, and takes it or not: there is nothing to be saved.
-        return bool(getattr(self, "gradient_accumulation_steps", None)) and self._bps_backend != "jax"
+        # A MultiOptimizer does not accumulate, and what accumulates in it gets the gradients of all workers.
+        accumulates = getattr(self, "gradient_accumulation_steps", None) and not is_multiple(self)
+        return bool(accumulates) and self._bps_backend != "jax"
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """As the optimizer's own, with the gradients of all workers. With gradient_accumulation_steps they are reduced
@@ -311,6 +315,19 @@ class Keras3LossScaleOptimizer(_OfKeras3):
         """As the optimizer's own, with the gradients of all workers; JAX comes here and not to apply()."""
         reduced = self._bps_summed_passes(self._bps_reduced(grads, None))
         return super().stateless_apply(optimizer_variables, reduced, trainable_variables)  # type: ignore[misc]
+
+
+class Multiple:
+    """What a MultiOptimizer, or loss scaling around one, has beside one of the other classes: the optimizers that a
+    function chooses for the variables are there when it is built."""
+
+    def build(self, *args: Any, **kwargs: Any) -> None:
+        """As the optimizer's own. Raises ValueError for optimizers inside that are not possible."""
+        super().build(*args, **kwargs)  # type: ignore[misc]
+        assert isinstance(self, Distributed)
+        _refuse_distributed(parts_of(self)[1:])
+        if self._bps_local:
+            self._bps_refuse_norm_of_all()
 
 
 class TfKerasOptimizer(Distributed):
@@ -404,6 +421,11 @@ def _accumulate(optimizer: Any, keras: Any, passes: int) -> None:
         return
     if not is_keras_3(keras):
         raise ValueError(f"backward_passes_per_step is {passes}; with optimizers of tf_keras it must be 1")
+    if is_multiple(optimizer):
+        raise ValueError(
+            f"backward_passes_per_step is {passes}; with a MultiOptimizer it must be 1: give its optimizers "
+            "gradient_accumulation_steps"
+        )
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer  # which accumulates
     if optimizer.gradient_accumulation_steps == passes:
@@ -440,6 +462,12 @@ def is_distributed(optimizer: Any) -> bool:
     return isinstance(optimizer, Distributed)
 
 
+def _refuse_distributed(optimizers: Sequence[Any]) -> None:
+    """Raises ValueError if one of them is a DistributedOptimizer."""
+    if any(is_distributed(each) for each in optimizers):
+        raise ValueError(_TWICE)
+
+
 def distribute(optimizer: Any, settings: Settings) -> Any:
     """Gives a plain optimizer of Keras the class of a DistributedOptimizer with these settings, and returns it."""
     keras, options = keras_of(optimizer), settings.options
@@ -471,7 +499,10 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
         "_bps_local_divisors": options.process_set if settings.scale_local else None,
         "_bps_servers": server_parameters(backend) if asynchronous else None,
     }
-    made = type(kind.__name__, (_mixin(optimizer, keras, asynchronous), kind), members)
+    added: tuple[type, ...] = (_mixin(optimizer, keras, asynchronous),)
+    if is_multiple(optimizer):
+        added = (*added, Multiple)
+    made = type(kind.__name__, (*added, kind), members)
     saved_as(made, kind, keras)
     optimizer.__class__ = made
     return optimizer
@@ -508,7 +539,8 @@ def DistributedOptimizer(
     the global policy is mixed_float16 the optimizer is put into a LossScaleOptimizer first, as compile() would do.
 
     Args:
-        optimizer: of Keras 3 on TensorFlow, JAX or PyTorch, or of tf_keras; a LossScaleOptimizer included.
+        optimizer: of Keras 3 on TensorFlow, JAX or PyTorch, or of tf_keras; LossScaleOptimizer and MultiOptimizer
+            included.
         name: put before the names of the gradients: give one where a program of JAX applies two optimizers. The same on
             all ranks. The optimizer keeps its own name.
         device_dense: where reductions are placed; on TensorFlow.
@@ -537,13 +569,16 @@ def DistributedOptimizer(
     """
     check_groups(num_groups, groups)
     keras = keras_of(optimizer)
-    if keras is None or not (hasattr(optimizer, "apply_gradients") and hasattr(optimizer, "learning_rate")):
+    # A MultiOptimizer has no learning rate.
+    is_optimizer = hasattr(optimizer, "apply_gradients") and (
+        hasattr(optimizer, "learning_rate") or is_multiple(optimizer)
+    )
+    if keras is None or not is_optimizer:
         raise _NoOptimizerError(
             f"optimizer is a {type(optimizer).__name__}; it must be an optimizer of keras or tf_keras. For others see "
             "byteps.tensorflow, byteps.torch and byteps.jax"
         )
-    if is_distributed(optimizer) or is_distributed(getattr(optimizer, "inner_optimizer", None)):
-        raise ValueError("the optimizer is a DistributedOptimizer already")
+    _refuse_distributed(parts_of(optimizer))
     options = Options(
         op, compression, sparse_as_dense, gradient_predivide_factor, device_dense, device_sparse, process_set
     )

@@ -75,10 +75,8 @@ def grouped_allreduce(
     process_set = check_process_set(process_set)
     results = [scaled(tensor, prescale_factor, postscale_factor) for tensor in tensors]
     sparse = [index for index, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
-    if sparse:
-        check_sparse_op(chosen)
     for index in sparse:
-        sendable(results[index].values)
+        check_sparse_op(chosen, sendable(results[index].values).dtype)
     dense = [index for index in range(len(results)) if index not in sparse]
     with tf.device(device_dense):
         reduced = grouped_push_pull(

@@ -11,8 +11,10 @@ number of replicas, which losses are divided by, and initial values, which would
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
+import numpy as np
 from byteps.names import unnumbered
 from byteps.reduce_op import Average, Sum
 from byteps.session import current_session
@@ -100,6 +102,13 @@ def _exchanged(tensor: tf.Tensor, axis: Any) -> tf.Tensor:
 def _is_mirrored(value: Any) -> bool:
     """Whether the value is the same on all replicas already."""
     return isinstance(value, tf.distribute.DistributedValues) and "Mirrored" in type(value).__name__
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a number of Python or an array of NumPy's numbers."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.dtype.kind not in "OSU"
+    return isinstance(value, Number)
 
 
 def _checks_finite(function: Any) -> bool:
@@ -193,9 +202,12 @@ def _extended_of_the_job(kind: type) -> type:
             return tf.nest.map_structure(lambda part: self._reduce_part(reduce_op, part, destinations, options), value)
 
         def _reduce_part(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
-            # With one device the value of a replica is a plain tensor.
-            alone = tf.is_tensor(value) and len(self.worker_devices) == 1
-            if alone or isinstance(value, tf.distribute.DistributedValues):
+            # What all replicas of this process have is a plain value; with one device, what any has.
+            if _is_number(value):
+                value = tf.convert_to_tensor(value, dtype=getattr(destinations, "dtype", None))
+            mean = reduce_op == tf.distribute.ReduceOp.MEAN
+            plain = tf.is_tensor(value) and (mean or len(self.worker_devices) == 1)
+            if plain or isinstance(value, tf.distribute.DistributedValues):
                 return self._cross_device_ops.reduce(reduce_op, value, destinations)
             return super()._reduce_to(reduce_op, value, destinations, options)
 

@@ -16,7 +16,7 @@ from byteps.tensorflow.compression import Compression, check_compression
 from byteps.tensorflow.library import check_device
 from byteps.tensorflow.names import unique_in_graph
 from byteps.tensorflow.ops import reduce_named
-from byteps.tensorflow.sparse import push_pull_slices
+from byteps.tensorflow.sparse import check_sparse_op, push_pull_slices
 
 import tensorflow as tf
 
@@ -83,14 +83,20 @@ class Reduction:
                 function may take several steps.
 
         Raises:
-            ValueError: under a strategy of this package, which reduces gradients itself.
+            ValueError: under a strategy of this package, which reduces gradients itself; an op that IndexedSlices have
+                not, before anything is sent.
         """
         if not self.of_strategy:
             _refuse_own_strategy()
+        included = self.process_set.included() is not False
+        if included and not self.sparse_as_dense:
+            for gradient in gradients:
+                if isinstance(gradient, tf.IndexedSlices):
+                    check_sparse_op(self.op, tf.convert_to_tensor(gradient.values).dtype)
         # Also where nothing is sent: what a function reduces next has the same names on all ranks.
         names = [unique_in_graph(f"{self.prefix}.{name}") for name in names]
         results: list[Any] = list(gradients)
-        if self.process_set.included() is False:
+        if not included:
             return results
         dense: list[int] = []
         for index, gradient in enumerate(results):

@@ -93,8 +93,8 @@ def push_pull(
 
     Args:
         tensor: a tensor, a variable or what can be converted to one; or tf.IndexedSlices, of which every worker gets
-            the rows of all workers (Sum and Average only). Shape and dtype are the same on all ranks; of IndexedSlices
-            the number of rows may differ.
+            the rows of all workers (Sum, and Average of what are no integers). Shape and dtype are the same on all
+            ranks; of IndexedSlices the number of rows may differ.
         scope: put before the name.
         average: with op=None: True (or None) for Average, False for Sum. Integers are rounded towards minus infinity.
         device_dense: where the operation is placed.
@@ -111,7 +111,8 @@ def push_pull(
 
     Raises:
         tf.errors.OpError: see the module.
-        ValueError: op and average are both given, an unknown op, a name that cannot be one; eager before init().
+        ValueError: op and average are both given, an unknown op, one that IndexedSlices have not, a name that cannot be
+            one; eager before init().
         TypeError: a dtype that cannot be sent, a priority that is no whole number, something that is no compression,
             no device or no scope.
     """
@@ -130,8 +131,7 @@ def push_pull(
     if isinstance(tensor, tf.IndexedSlices):
         from byteps.tensorflow.sparse import check_sparse_op, push_pull_slices
 
-        check_sparse_op(chosen)
-        sendable(tensor.values)
+        check_sparse_op(chosen, sendable(tensor.values).dtype)
         with tf.device(device_sparse):
             given = operation_name("push_pull", name, scope, tensor.values, process_set)
             return push_pull_slices(tensor, given, chosen, priority, compression, process_set)

@@ -21,11 +21,18 @@ class _SparseReductionError(NotImplementedError, ValueError):
     __init__ = Exception.__init__
 
 
-def check_sparse_op(op: ReduceOp) -> None:
-    """Raises ValueError, which is a NotImplementedError, too, for what tf.IndexedSlices cannot be reduced by."""
+def check_sparse_op(op: ReduceOp, dtype: tf.DType) -> None:
+    """Raises ValueError, which is a NotImplementedError, too, for what tf.IndexedSlices of this dtype cannot be reduced
+    by."""
     if op not in (Sum, Average):
         raise _SparseReductionError(
             f"IndexedSlices can be summed or averaged, not op={op.name}; give sparse_as_dense=True"
+        )
+    if op is Average and not (dtype.is_floating or dtype.is_complex):
+        raise _SparseReductionError(
+            f"IndexedSlices of {dtype.name} cannot be averaged: each row would be rounded by itself, and their sum "
+            "would not be the average. Take op=Sum, or reduce tf.convert_to_tensor(slices); for gradients give "
+            "sparse_as_dense=True"
         )
 
 
@@ -48,16 +55,16 @@ def push_pull_slices(
     the sum.
 
     Raises:
-        ValueError: another op; it is a NotImplementedError, too, as Horovod's.
+        ValueError: another op, or the average of integers; it is a NotImplementedError, too, as Horovod's.
     """
-    check_sparse_op(op)
+    values = tf.convert_to_tensor(slices.values)
+    check_sparse_op(op, values.dtype)
     ranks = set_ranks(process_set)
-    sent, context = compression.compress(tf.convert_to_tensor(slices.values))
+    sent, context = compression.compress(values)
     count = len(ranks) or current_session().native.info()["size"]
     rows = gather_rows(sent, f"{name}.values", priority, ranks)
     values = compression.decompress(_gathered(rows, tf.cast(count, rows.dtype)), context)
     indices = gather_rows(tf.convert_to_tensor(slices.indices), f"{name}.indices", priority, ranks)
     if op is Average:
-        size = tf.cast(count, values.dtype)
-        values = values / size if values.dtype.is_floating else values // size
+        values = values / tf.cast(count, values.dtype)
     return tf.IndexedSlices(values, indices, slices.dense_shape)

@@ -120,6 +120,32 @@ def momentum_correction() -> None:
             np.testing.assert_allclose(np.ravel(layer.get_weights()[0]), [-sum(velocities)], rtol=1e-6)
 
 
+def momentum_with_and_without_learning_rates() -> None:
+    """That of SGD and RMSprop, and of classes derived from them, has learning rates in it; Muon's is of gradients."""
+    bps.init()
+    callbacks = callbacks_of(keras)
+    of = keras.optimizers
+
+    class Own(of.SGD):
+        pass
+
+    kinds = [(lambda kind=kind: kind(0.01, momentum=0.5), True) for kind in (Own, of.RMSprop)]
+    scaling = (of if is_keras_3(keras) else keras.mixed_precision).LossScaleOptimizer
+    kinds.append((lambda: scaling(of.SGD(0.01, momentum=0.5)), True))
+    if not is_keras_3(keras):
+        kinds.append((lambda: of.legacy.RMSprop(0.01, momentum=0.5), True))
+    if hasattr(of, "Muon"):
+        kinds.append((lambda: of.Muon(0.01), False))
+    for make, corrects in kinds:
+        found = []
+        for corrected in (True, False):
+            schedule = callbacks.LearningRateScheduleCallback(lambda epoch: 0.1**epoch, momentum_correction=corrected)
+            model = model_of(keras, bps.DistributedOptimizer(make()))
+            fit(model, bps.rank(), epochs=3, callbacks=[schedule])
+            found.append(weights_of(model))
+        assert (np.abs(found[0] - found[1]).max() > 1e-5) == corrects, (type(model.optimizer), found)
+
+
 def best_model_of_rank_0() -> None:
     bps.init()
     callbacks = callbacks_of(keras)

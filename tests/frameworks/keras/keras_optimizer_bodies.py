@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 import weakref
+from pathlib import Path
+from typing import Any
 
 import byteps.keras as bps
 import numpy as np
 import pytest
 from byteps.keras.arrays import to_array
 from byteps.keras.callbacks import callbacks_of
+from byteps.keras.optimizer import is_distributed
 from keras_models import assert_same_on_all_ranks, fit, keras, model_of, weights_of
 
 
@@ -59,6 +63,85 @@ def as_one_process_on_the_double_batch() -> None:
         fit(model, bps.rank(), callbacks=[callbacks.BroadcastGlobalVariablesCallback(0)])
         assert_same_on_all_ranks(model)
         np.testing.assert_allclose(weights_of(model), weights_of(alone), rtol=2e-4, atol=2e-5)
+
+
+def _multiple(by_map: bool, **options: Any) -> Any:
+    """A MultiOptimizer: SGD for the first layer's kernel and bias, Adam for the others."""
+    first, others = keras.optimizers.SGD(0.01, momentum=0.9, **options), keras.optimizers.Adam(0.01)
+
+    def choose(variable: Any) -> Any:
+        return first if variable.shape[-1] == 16 else others
+
+    chosen = keras.optimizers.OptimizerMap(others, {".*dense/.*": first}) if by_map else choose
+    return keras.optimizers.MultiOptimizer(chosen)
+
+
+def an_optimizer_for_each_variable() -> None:
+    bps.init()
+    if not hasattr(keras.optimizers, "MultiOptimizer"):
+        return
+    callbacks = callbacks_of(keras)
+    scaling = keras.optimizers.LossScaleOptimizer
+    for make in (
+        lambda: _multiple(True),
+        lambda: _multiple(False),
+        lambda: _multiple(True, gradient_accumulation_steps=2),
+        lambda: scaling(_multiple(True), initial_scale=8.0),
+    ):
+        keras.backend.clear_session()  # layers are numbered again
+        alone = model_of(keras, make())
+        fit(alone, None)
+        keras.backend.clear_session()
+        model = model_of(keras, bps.DistributedOptimizer(make()), seed=1 + bps.rank())
+        fit(model, bps.rank(), callbacks=[callbacks.BroadcastGlobalVariablesCallback(0)])
+        assert_same_on_all_ranks(model)
+        np.testing.assert_allclose(weights_of(model), weights_of(alone), rtol=2e-4, atol=2e-5)
+        schedule = callbacks.LearningRateScheduleCallback(0.5)
+        with pytest.raises(ValueError, match="MultiOptimizer, which has no learning rate of its own"):
+            fit(model, bps.rank(), callbacks=[schedule])
+    copied = type(model.optimizer).from_config(model.optimizer.get_config())
+    assert isinstance(copied, scaling) and is_distributed(copied)
+
+
+def an_optimizer_for_each_variable_is_loaded() -> None:
+    bps.init()
+    if not hasattr(keras.optimizers, "MultiOptimizer"):
+        return
+    keras.backend.clear_session()
+    model = model_of(keras, bps.DistributedOptimizer(_multiple(True)))
+    fit(model, bps.rank(), epochs=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        model.save(path)
+        plain, loaded = keras.models.load_model(path), bps.load_model(path, keras=keras)
+    assert not is_distributed(plain.optimizer) and is_distributed(loaded.optimizer)
+    loaded.compile(optimizer=loaded.optimizer, loss="mse", metrics=["mae"], jit_compile=False)
+    for each in (model, loaded):
+        fit(each, bps.rank(), epochs=1)
+        assert_same_on_all_ranks(each)
+    np.testing.assert_allclose(weights_of(loaded), weights_of(model), rtol=1e-6)
+
+
+def wrong_optimizers_for_each_variable() -> None:
+    bps.init()
+    if not hasattr(keras.optimizers, "MultiOptimizer"):
+        return
+    multiple, sgd = keras.optimizers.MultiOptimizer, keras.optimizers.SGD
+    with pytest.raises(ValueError, match="give its optimizers gradient_accumulation_steps"):
+        bps.DistributedOptimizer(_multiple(True), backward_passes_per_step=2)
+    inside = bps.DistributedOptimizer(sgd(0.1))
+    with pytest.raises(ValueError, match="already"):
+        bps.DistributedOptimizer(multiple(keras.optimizers.OptimizerMap(inside)))
+    for around in (lambda made: made, keras.optimizers.LossScaleOptimizer):
+        optimizer = bps.DistributedOptimizer(around(multiple(lambda variable: inside)))
+        with pytest.raises(ValueError, match="already"):
+            optimizer.build(model_of(keras, "sgd").trainable_variables)
+        model = model_of(keras, "sgd")
+        clipping = sgd(0.1, global_clipnorm=1.0)
+        optimizer = bps.DistributedOptimizer(around(multiple(lambda variable, clipping=clipping: clipping)))
+        optimizer.register_local_var(model.trainable_variables[0])
+        with pytest.raises(ValueError, match="local variables use clipnorm or clipvalue"):
+            optimizer.build(model.trainable_variables)
 
 
 def clipping_and_averages_after_the_reduction() -> None:

@@ -29,6 +29,7 @@ from keras_callback_bodies import (
     metrics_of_all,
     metrics_that_are_arrays,
     momentum_correction,
+    momentum_with_and_without_learning_rates,
 )
 from keras_copy_bodies import (
     copies_of_local_layers,
@@ -47,6 +48,8 @@ from keras_elastic_bodies import (
 )
 from keras_optimizer_bodies import (
     a_rank_outside_of_the_process_set,
+    an_optimizer_for_each_variable,
+    an_optimizer_for_each_variable_is_loaded,
     as_one_process_on_the_double_batch,
     clipping_and_averages_after_the_reduction,
     compressed,
@@ -56,6 +59,7 @@ from keras_optimizer_bodies import (
     random_numbers_stay,
     without_a_session,
     wrong_arguments,
+    wrong_optimizers_for_each_variable,
     xla_on_tensorflow_is_refused,
 )
 from keras_scaling_bodies import (
@@ -90,6 +94,7 @@ OF_ALL = [
     callbacks_of_the_installed_keras,
     learning_rates,
     momentum_correction,
+    momentum_with_and_without_learning_rates,
     saved_and_loaded,
     saved_as_the_plain_optimizer,
     copies_stay_distributed,
@@ -121,6 +126,9 @@ OF_ALL = [
     wrong_arguments,
 ]
 OF_KERAS_3 = [
+    an_optimizer_for_each_variable,
+    an_optimizer_for_each_variable_is_loaded,
+    wrong_optimizers_for_each_variable,
     batches_of_different_sizes_are_normalized_together,
     accumulated_gradients,
     accumulation_is_loaded_again,

@@ -72,6 +72,45 @@ def _reductions() -> None:
         assert [float(value) for value in sums] == [10, 10]
 
 
+def _plain_values() -> None:
+    """Numbers, arrays and tensors of a replica that are no values of a strategy."""
+    bps.init()
+    rank = bps.rank()
+    both = _strategy()
+    one = bps.distribute.MirroredStrategy(_DEVICES[:1])
+
+    def reduced(strategy: Any, op: str, value: Any) -> np.ndarray:
+        found = strategy.reduce(op, strategy.run(lambda: value), axis=None)
+        return np.asarray(found)
+
+    for value in (float(rank), rank, np.float32(rank), np.arange(2) + rank, tf.constant(float(rank))):
+        base = np.asarray(value) - rank
+        for strategy in (one, both):
+            np.testing.assert_array_equal(reduced(strategy, "MEAN", value), base + 0.5)
+        np.testing.assert_array_equal(reduced(one, "SUM", value), 2 * base + 1)
+        # The replicas of a process have the same object, of which TensorFlow makes no sum.
+        with pytest.raises(ValueError, match="cannot be reduced with the given reduce op"):
+            reduced(both, "SUM", value)
+
+    def number() -> float:
+        return float(tf.distribute.get_replica_context().replica_id_in_sync_group + 1)
+
+    for op, of_one, of_both in (("SUM", 3, 10), ("MEAN", 1.5, 2.5)):
+        assert float(one.reduce(op, one.run(number), axis=None)) == of_one
+        assert float(both.reduce(op, both.run(number), axis=None)) == of_both
+    assert both.reduce("MEAN", [None, "text"], axis=None) == [None, "text"]
+    step = 1.0 + rank
+    for strategy in (one, both):
+        with strategy.scope():
+            mean = tf.Variable(tf.zeros([], tf.float64), aggregation=tf.VariableAggregation.MEAN)
+        strategy.run(lambda mean=mean: mean.assign_add(step))
+        assert float(mean.values[0]) == 1.5
+    with one.scope():
+        count = tf.Variable(tf.zeros([], tf.int64), aggregation=tf.VariableAggregation.SUM)
+    one.run(lambda: count.assign_add(1 + rank))
+    assert int(count.values[0]) == 3
+
+
 def _gathered() -> None:
     bps.init()
     strategies = _strategy(), bps.distribute.MirroredStrategy(_DEVICES[:1])
@@ -293,6 +332,7 @@ def _statistics_of_batch_normalization() -> None:
 BODIES = [
     _replicas_and_initial_values,
     _reductions,
+    _plain_values,
     _gathered,
     _inputs_know_all_workers,
     _reduced_twice_is_refused,

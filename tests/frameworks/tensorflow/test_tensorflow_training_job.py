@@ -16,6 +16,7 @@ tf = framework("tensorflow")
 
 import byteps.tensorflow as bps
 import numpy as np
+from byteps.tensorflow.gradients import Reduction, source_names
 from jobs import Outcomes
 
 
@@ -308,6 +309,33 @@ def _sparse_among_others() -> None:
                     call(op)
 
 
+def _average_of_integer_slices_is_refused() -> None:
+    """Rows would be rounded one by one. On one rank alone: nothing is sent, and no number is used up."""
+    bps.init()
+    dense = tf.constant([[3], [3]])
+    variable, table = tf.Variable([1.0]), tf.Variable([1.0])
+    slices = tf.IndexedSlices(dense, tf.constant([0, 0]), tf.constant([1, 1]))
+    reduction = Reduction()
+    calls: list[Callable[[], Any]] = [
+        lambda: bps.push_pull(slices),
+        lambda: bps.allreduce(slices, op=bps.Average),
+        lambda: bps.grouped_allreduce([tf.ones([2]), slices]),
+        lambda: reduction([tf.ones([1]), slices], source_names([variable, table])),
+    ]
+    for call in calls:
+        for run in (call, tf.function(call)):
+            if bps.rank() == 0:
+                for kind in (ValueError, NotImplementedError):
+                    with pytest.raises(kind, match=r"int32 cannot be averaged.*op=Sum.*sparse_as_dense"):
+                        run()
+    np.testing.assert_array_equal(tf.convert_to_tensor(bps.push_pull(slices, op=bps.Sum)), [[12]])
+    np.testing.assert_array_equal(bps.push_pull(tf.convert_to_tensor(slices)), [[6]])
+    (found,) = Reduction(sparse_as_dense=True)([slices], source_names([table]))
+    np.testing.assert_array_equal(found, [[6]])
+    of_complex = tf.IndexedSlices(tf.constant([1 + 2j]) * (1 + bps.rank()), tf.constant([0]), tf.constant([1]))
+    np.testing.assert_array_equal(tf.convert_to_tensor(bps.push_pull(of_complex)), [1.5 + 3j])
+
+
 def _gradient_of_slices() -> None:
     """That of the dense tensor."""
     bps.init()
@@ -556,6 +584,7 @@ BODIES = [
     _factors_and_groups_that_are_none,
     _sparse,
     _sparse_among_others,
+    _average_of_integer_slices_is_refused,
     _gradient_of_slices,
     _rows,
     _reduced_by_the_names_of_horovod,
