@@ -24,7 +24,7 @@ _ALWAYS = ("cloudpickle", "numpy", "pytest", "scikit-learn")
 # At least twenty checks of each, in real jobs: dtypes and reductions, names, gradients, transformations, errors of all
 # ranks, a rank that dies, many tensors at once, training, imports in both orders.
 SUITES = {
-    "jax": ("ops_job", "optimizer_job", "failures_job", "import_order"),
+    "jax": ("ops_job", "gradients_job", "names_job", "errors_job", "optimizer_job", "failures_job", "import_order"),
     "mxnet": ("ops_job", "bits", "training_job", "import_order"),
     "tensorflow": ("ops_job", "training_job", "bits", "import_order"),
 }
