@@ -74,11 +74,12 @@ def check_parts(name: str, array: jax.Array, device: jax.Array | None) -> None:
 
 def _run_outside(call: Call, array: jax.Array) -> jax.Array:
     name, unnamed = _padded(call.name), call._replace(name="")
-    if len(array.devices()) == 1:
-        return _outside(array, name, unnamed)
-    check_parts(call.name, array, None)
-    # The same on all devices: of one, and back to all.
-    return jax.device_put(_outside(array.addressable_data(0), name, unnamed), array.sharding)
+    with versions.with_jit():  # it is a program, whatever the caller debugs
+        if len(array.devices()) == 1:
+            return _outside(array, name, unnamed)
+        check_parts(call.name, array, None)
+        # The same on all devices: of one, and back to all.
+        return jax.device_put(_outside(array.addressable_data(0), name, unnamed), array.sharding)
 
 
 def known_array(name: str, value: Any) -> jax.Array:

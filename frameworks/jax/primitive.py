@@ -61,7 +61,8 @@ def call(
 
 def _run(*operands: jax.Array, **params: Any) -> list[jax.Array]:
     """Outside of programs: a program of this alone."""
-    made: list[jax.Array] = jax.jit(partial(_operation.bind, **params))(*operands)
+    with versions.with_jit():  # or the program would be a call of this function
+        made: list[jax.Array] = jax.jit(partial(_operation.bind, **params))(*operands)
     return made
 
 

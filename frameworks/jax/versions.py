@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -180,3 +181,8 @@ def is_committed(array: Any) -> bool:
     """Whether `array` is bound to its devices; one that is not may go to those of other arrays of a program. The public
     name has not been there in all versions."""
     return bool(getattr(array, "committed", getattr(array, "_committed", True)))
+
+
+def with_jit() -> contextlib.AbstractContextManager[Any]:
+    """Where jax.jit compiles, also beneath a caller's jax.disable_jit()."""
+    return jax.disable_jit(False) if jax.config.jax_disable_jit else contextlib.nullcontext()

@@ -142,10 +142,30 @@ def _adasum_of_a_batch() -> None:
     np.testing.assert_array_equal(trees["b"], -expected)
 
 
+def _without_jit() -> None:
+    """jax.disable_jit(), by which programs are debugged."""
+    bps.init()
+    rank = bps.rank()
+
+    def loss(x: jax.Array) -> jax.Array:
+        return (bps.push_pull(x * x, average=False, name="debugged") * (rank + 1)).sum()
+
+    x = jnp.arange(3.0)
+    with jax.disable_jit():
+        value, gradient = jax.jit(jax.value_and_grad(loss))(x)
+        rows = jax.vmap(lambda row: bps.push_pull(row, average=False, name="rows"))(jnp.ones((2, 3)))
+        assert np.array_equal(bps.push_pull(x + rank, name="by itself"), x + 0.5)
+        assert np.array_equal(bps.allgather(x, name="gathered"), np.tile(x, 2))
+    assert value == 10 * (rank + 1)
+    assert np.array_equal(gradient, 2 * x * 3)
+    assert np.array_equal(rows, np.full((2, 3), 2))
+
+
 BODIES = [
     _transformations,
     _gradients_of_pytrees,
     _adasum_of_a_batch,
+    _without_jit,
 ]
 
 

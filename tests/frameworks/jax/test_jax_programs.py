@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -120,3 +121,23 @@ def _later_program() -> None:
 
 def test_an_error_that_reaches_a_later_program(run_workers: RunWorkers) -> None:
     run_workers(_later_program)
+
+
+def _later_program_of_a_dead_peer() -> None:
+    bps.init()
+    reduce = jax.jit(lambda x: bps.push_pull(x, name="first"))
+    reduce(jnp.ones(300)).block_until_ready()
+    bps.barrier("both have it", timeout=60)
+    if bps.rank() == 1:
+        os._exit(0)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="rank 1") as caught:
+        while True:
+            float(reduce(jnp.ones(300))[0])
+    print(f"failed operation: {is_failed_operation(caught.value)}", flush=True)
+    os._exit(1)
+
+
+def test_a_dead_peer_that_reaches_a_later_program(run_workers: RunWorkers) -> None:
+    """What uses the result is a program of its own: elastic training knows that error, too."""
+    job = run_workers(_later_program_of_a_dead_peer, check=False)
+    assert "failed operation: True" in job.stdout, job.output

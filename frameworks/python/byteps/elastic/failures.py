@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from byteps.errors import BytePSError
@@ -10,6 +11,8 @@ from byteps.errors import BytePSError
 _OF_XLA = ("ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "FAILED_PRECONDITION", "UNAVAILABLE")
 # And so the error of a program that was given what another has failed to make: the words stay, the code is lost.
 _OF_A_LATER_PROGRAM = "INTERNAL: Error dispatching computation: "
+# 'push_pull (sum) of "gradient" (float32, 3): ...', 'worker rank 1 (host a, ...) is gone ...', 'server 0 ...'.
+_WORDS_OF_THE_LIBRARY = re.compile(r' of "|\b(worker|server) (rank )?\d|\bmembership\b')
 
 
 def is_failed_operation(error: BaseException) -> bool:
@@ -25,5 +28,6 @@ def is_failed_operation(error: BaseException) -> bool:
     if jax is None or not isinstance(error, jax.errors.JaxRuntimeError):
         return False
     text = str(error)
-    # 'push_pull (sum) of "gradient" (float32, 3): ...'
-    return text.startswith(_OF_XLA) or (text.startswith(_OF_A_LATER_PROGRAM) and ' of "' in text)
+    if text.startswith(_OF_XLA):
+        return True
+    return text.startswith(_OF_A_LATER_PROGRAM) and _WORDS_OF_THE_LIBRARY.search(text) is not None
