@@ -30,6 +30,13 @@ def dtype_code(dtype: torch.dtype) -> int:
     return code
 
 
+def gradient_dtype(parameter: torch.Tensor) -> torch.dtype:
+    """What its gradients are, if autograd makes them: PyTorch 2.10 and later knows `grad_dtype`, which the ranks set
+    alike."""
+    dtype: torch.dtype | None = getattr(parameter, "grad_dtype", None)
+    return parameter.dtype if dtype is None else dtype
+
+
 def check_reduction(op: ReduceOp, dtype: torch.dtype) -> None:
     """Refuses, as the library does, a reduction that has no meaning: before an unnamed operation has its number, so
     that those stay alike on all ranks. Raises InvalidArgumentError."""

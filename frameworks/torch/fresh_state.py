@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from byteps.torch.dtypes import gradient_dtype
+
 import torch
 
 
@@ -89,7 +91,7 @@ def make_fresh_state(optimizer: torch.optim.Optimizer, model: torch.nn.Module | 
     wanted = [parameter for parameter in _parameters(optimizer) if parameter.requires_grad]
     values = [parameter.detach().clone() for parameter in wanted]
     for parameter in wanted:
-        parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+        parameter.grad = torch.zeros_like(parameter, dtype=gradient_dtype(parameter), requires_grad=False)
     own = next((cls for cls in type(optimizer).__mro__ if cls.__module__.startswith("torch.optim")), None)
     known = own is not None and own is not torch.optim.Optimizer
     # A DistributedOptimizer's own step would wait for the other ranks.

@@ -13,6 +13,7 @@ whose memory something besides the parameter holds (gradient_owner.py), such as 
 from __future__ import annotations
 
 from byteps.session import current_session
+from byteps.torch.dtypes import gradient_dtype
 from byteps.torch.gradient_owner import holds_entry_alone, holds_gradient_alone
 from byteps.torch.memory import Arena
 from byteps.torch.wire_buffer import is_wire_ready
@@ -56,7 +57,7 @@ class GradientBuffers:
         """Where the sum of p.grad is to go: a tensor to become p.grad, or None: into p.grad itself. A parameter that
         got no gradient in this step contributes zeros. Nothing but the parameter may hold p.grad during the call."""
         if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
+            parameter.grad = torch.zeros_like(parameter, dtype=gradient_dtype(parameter))
         if not self.may_replace(parameter.grad):
             return None
         pair = self._pair(parameter, parameter.grad)

@@ -32,6 +32,7 @@ from byteps.torch.independent_updates import check_independent
 from byteps.torch.reducer import InFlight
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.optim import optimizer as torch_optimizer
 
 # So many that have not come home are asked for in vain before the rest is left for another time.
@@ -92,8 +93,14 @@ def _autocasts(device: str) -> bool:
 @contextmanager
 def _as_in_training() -> Iterator[None]:
     """As if step() ran where users call it, whatever the forward pass has around it: modes that watch operations, types
-    of lower precision, inference."""
+    of lower precision, inference, transforms of torch.func, a trace of torch.jit."""
     with ExitStack() as stack:
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            stack.enter_context(temporarily_clear_interpreter_stack())
+        trace = torch._C._get_tracing_state()
+        if trace is not None:
+            torch._C._set_tracing_state(None)
+            stack.callback(torch._C._set_tracing_state, trace)
         if torch._C._len_torch_dispatch_stack() > 0:
             stack.enter_context(torch.utils._python_dispatch._disable_current_modes())
         for device in ("cpu", "cuda"):

@@ -445,9 +445,9 @@ class Reducer:
                 if parameter not in self.in_flight:
                     self._start(parameter)
         except Exception:
-            # No operation may still write into a gradient that the user gets back. (Behind a KeyboardInterrupt they
-            # are on their way as before.)
-            wait_all(item.handle for item in self._take())
+            # No operation may still write into a gradient that the user gets back, and none waits for ranks whose
+            # model has not that gradient. (Behind a KeyboardInterrupt they are on their way as before.)
+            self.abandon()
             raise
 
     def _take(self) -> list[InFlight | InPlace]:

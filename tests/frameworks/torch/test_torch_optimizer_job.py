@@ -380,7 +380,27 @@ def _disagreement() -> None:
     assert bps.push_pull(torch.ones(1), average=False).item() == 2
 
 
+def _gradients_of_another_dtype() -> None:
+    """A rank without a gradient contributes zeros of the data type that the others' gradients have."""
+    bps.init()
+    parameter = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+    if not hasattr(parameter, "grad_dtype"):  # before PyTorch 2.10
+        return
+    parameter.grad_dtype = torch.float32
+    other = torch.nn.Parameter(torch.ones(3))
+    named = [("wide", parameter), ("plain", other)]
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD([parameter, other], 0.1, foreach=False), named)
+    loss = other.sum()
+    if bps.rank() == 0:
+        loss = loss + 2 * parameter.float().sum()
+    loss.backward()
+    optimizer.synchronize()
+    assert parameter.grad is not None and parameter.grad.dtype is torch.float32
+    assert parameter.grad.tolist() == [2 / bps.size()] * 4
+
+
 BODIES = [
+    _gradients_of_another_dtype,
     _missing_gradients,
     _rules,
     _two_optimizers,
@@ -394,3 +414,19 @@ BODIES = [
 @pytest.mark.parametrize("body", BODIES)
 def test_in_one_job(body: Callable[[], None], outcomes: Outcomes) -> None:
     outcomes.check(body)
+
+
+def _models_that_differ() -> None:
+    bps.init()
+    layers = [torch.nn.Linear(3, 3) for _ in range(3 - bps.rank())]
+    model = torch.nn.Sequential(*layers)
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+    model(torch.ones(3)).sum().backward()
+    with pytest.raises(bps.FailedPreconditionError, match="disagree"):
+        optimizer.step()
+    bps.barrier("both know", timeout=20)  # and not one of them at the deadline of its gradients
+    assert bps.push_pull(torch.ones(2), average=False, name="afterwards").tolist() == [2, 2]
+
+
+def test_models_that_differ(run_workers: RunWorkers) -> None:
+    run_workers(_models_that_differ, BYTEPS_OP_TIMEOUT="60")
