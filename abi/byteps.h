@@ -155,6 +155,28 @@ typedef struct bps_ext {
 
 #define BPS_EXT_IGNORABLE 1u
 
+/* BPS_X_INIT, an initialiser for the extension bps_x of type BPS_EXT_X. */
+#ifdef __cplusplus
+#define BPS_EXT_INIT(type_name, ext_type) type_name##_init()
+#define BPS_EXT_INIT_FUNCTION(type_name, ext_type)                        \
+  static inline BPS_CONSTEXPR type_name type_name##_init() BPS_NOEXCEPT { \
+    type_name value = {};                                                 \
+    value.ext.struct_size = sizeof(type_name);                            \
+    value.ext.type = ext_type;                                            \
+    return value;                                                         \
+  }
+#else
+#define BPS_EXT_INIT(type_name, ext_type)                          \
+  {                                                                \
+    .ext = {.struct_size = sizeof(type_name), .type = (ext_type) } \
+  }
+#define BPS_EXT_INIT_FUNCTION(type_name, ext_type)       \
+  static inline type_name type_name##_init(void) {       \
+    type_name value = BPS_EXT_INIT(type_name, ext_type); \
+    return value;                                        \
+  }
+#endif
+
 /* ---- Data types, operations, devices ---------------------------------------------------------------------------- */
 
 /* Data types are DLPack's {code, bits, lanes} packed into one number: code | bits << 8 | lanes << 16. Written as
@@ -657,24 +679,8 @@ typedef struct bps_streams {
   int32_t output_later; /* 1: `output` does not wait; bps_wait_on_stream names the streams that do */
   int32_t reserved;     /* 0 */
 } bps_streams;
-#ifdef __cplusplus
-#define BPS_STREAMS_INIT bps_streams_init()
-static inline BPS_CONSTEXPR bps_streams bps_streams_init() BPS_NOEXCEPT {
-  bps_streams value = {};
-  value.ext.struct_size = sizeof(bps_streams);
-  value.ext.type = BPS_EXT_STREAMS;
-  return value;
-}
-#else
-#define BPS_STREAMS_INIT                                                  \
-  {                                                                       \
-    .ext = {.struct_size = sizeof(bps_streams), .type = BPS_EXT_STREAMS } \
-  }
-static inline bps_streams bps_streams_init(void) {
-  bps_streams value = BPS_STREAMS_INIT;
-  return value;
-}
-#endif
+#define BPS_STREAMS_INIT BPS_EXT_INIT(bps_streams, BPS_EXT_STREAMS)
+BPS_EXT_INIT_FUNCTION(bps_streams, BPS_EXT_STREAMS)
 
 #define BPS_EXT_CAST 2u /* bps_cast, of bps_push_pull_args */
 
@@ -688,30 +694,48 @@ typedef struct bps_cast {
   uint32_t dtype;
   uint32_t reserved; /* 0 */
 } bps_cast;
-#ifdef __cplusplus
-#define BPS_CAST_INIT bps_cast_init()
-static inline BPS_CONSTEXPR bps_cast bps_cast_init() BPS_NOEXCEPT {
-  bps_cast value = {};
-  value.ext.struct_size = sizeof(bps_cast);
-  value.ext.type = BPS_EXT_CAST;
-  return value;
-}
-#else
-#define BPS_CAST_INIT                                               \
-  {                                                                 \
-    .ext = {.struct_size = sizeof(bps_cast), .type = BPS_EXT_CAST } \
-  }
-static inline bps_cast bps_cast_init(void) {
-  bps_cast value = BPS_CAST_INIT;
-  return value;
-}
-#endif
+#define BPS_CAST_INIT BPS_EXT_INIT(bps_cast, BPS_EXT_CAST)
+BPS_EXT_INIT_FUNCTION(bps_cast, BPS_EXT_CAST)
 
 /* Waits on the host until the request is ENQUEUED or has ended, at most timeout_ms (0: as bps_wait), then makes
  * `stream`, of the output's GPU, wait for the result; of a group, for all results that are in memory of a GPU. Returns
  * the operation's error if it has failed. Of an output on the host it is bps_wait. May be called for several streams. A
  * stream that is being captured: FAILED_PRECONDITION. */
 BPS_API bps_status* bps_wait_on_stream(bps_request* request, void* stream, int64_t timeout_ms) BPS_NOEXCEPT;
+
+/* ---- Rounds that are given up (since 1.3) ----------------------------------------------------------------------- */
+
+#define BPS_EXT_GIVE_UP 3u /* bps_give_up, of the arguments of every operation but bps_group_args */
+
+/* The operations of a name meet round by round: the first ones of all ranks, the second ones, and so on. With this, a
+ * rank uses the next round up without taking part, so that its later ones meet those of the others again: a training
+ * step that ended half-way submits so what it did not come to. The request ends with CANCELLED here, and the operation
+ * with ABORTED, naming this rank and the reason, on the others (FAILED_PRECONDITION where the ranks disagree on what it
+ * is). Input, output, streams and the rows of a sparse one are not looked at, and may be NULL.
+ * It is never ALREADY_EXISTS: where an operation of the name is in flight on this rank, the round is the one behind it,
+ * and others of this name are ALREADY_EXISTS until it has ended. Errors of the call, besides: INVALID_ARGUMENT (the
+ * tensor is asynchronous: no rank waits for another). */
+typedef struct bps_give_up {
+  bps_ext ext;        /* by BPS_GIVE_UP_INIT */
+  const char* reason; /* for people; NULL: "given up by its caller" */
+} bps_give_up;
+#define BPS_GIVE_UP_INIT BPS_EXT_INIT(bps_give_up, BPS_EXT_GIVE_UP)
+BPS_EXT_INIT_FUNCTION(bps_give_up, BPS_EXT_GIVE_UP)
+
+/* ---- Numbers that must agree (since 1.3) ------------------------------------------------------------------------ */
+
+#define BPS_EXT_MATCH 4u /* bps_match, of the arguments of every operation but bps_group_args */
+
+/* What the caller knows of a round, such as the number of a step or of an iteration: the ranks compare it, as they do
+ * data type and shape. An operation that meets one of another number ends with FAILED_PRECONDITION on all ranks,
+ * instead of reducing what does not belong together. Errors of the call, besides: INVALID_ARGUMENT (the tensor is
+ * asynchronous: no rank waits for another). */
+typedef struct bps_match {
+  bps_ext ext;     /* by BPS_MATCH_INIT */
+  uint64_t number; /* 0: none, as without this extension; it differs from all others */
+} bps_match;
+#define BPS_MATCH_INIT BPS_EXT_INIT(bps_match, BPS_EXT_MATCH)
+BPS_EXT_INIT_FUNCTION(bps_match, BPS_EXT_MATCH)
 
 /* ---- Sparse all-reduce (since 1.3) ------------------------------------------------------------------------------ */
 

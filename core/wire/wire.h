@@ -125,7 +125,7 @@ constexpr uint64_t NameId(uint64_t key) { return key >> 16; }
 // The one fixed header of a partition.
 struct DataHeader {
   uint64_t key;            // of the tensor: name id << 16 | variant (see docs/protocol.md)
-  uint64_t fingerprint;    // of (dtype, shape, operation, reduction, root, scaling); equal on all contributors
+  uint64_t fingerprint;    // of what all contributors must ask alike: core/worker/tensor/operation.h
   uint64_t round;          // counts the accepted submissions of this name in this epoch
   uint64_t offset;         // first element of the partition in the tensor
   uint64_t elements;       // of the partition

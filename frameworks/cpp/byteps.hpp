@@ -229,6 +229,22 @@ class Session {
                   [&](Options with) { return TryBroadcast<T>(tensor, data, data, root, std::move(with)); });
   }
 
+  // Uses the next round of a tensor's name up without taking part, as where a training step ended half-way, so that
+  // later ones meet those of the other ranks again: the request ends with BPS_CANCELLED, the operation of the
+  // others with BPS_ABORTED, which names this rank and the reason.
+  Request GiveUpPushPull(Tensor tensor, Op op, const std::string& reason) {
+    return TryGiveUpPushPull(tensor, op, reason).value();
+  }
+  Result<Request> TryGiveUpPushPull(Tensor tensor, Op op, const std::string& reason) {
+    return Start(PushPullArgs(tensor, nullptr, nullptr, static_cast<int32_t>(op)), {}, reason.c_str());
+  }
+  Request GiveUpBroadcast(Tensor tensor, int32_t root, const std::string& reason) {
+    return TryGiveUpBroadcast(tensor, root, reason).value();
+  }
+  Result<Request> TryGiveUpBroadcast(Tensor tensor, int32_t root, const std::string& reason) {
+    return Start(BroadcastArgs(tensor, nullptr, nullptr, root), {}, reason.c_str());
+  }
+
   // Some of the ranks, for collectives of their own. Sets of the same ranks and name are the same set on all ranks.
   ProcessSet NewProcessSet(const std::vector<int32_t>& ranks, const std::string& name = "") {
     return TryNewProcessSet(ranks, name).value();
@@ -249,6 +265,13 @@ class Session {
   }
   Result<CollectiveRequest> TryStart(Collective collective, std::function<void(Status)> done = nullptr) {
     return CollectiveRequest::Start(session_.get(), std::move(collective), std::move(done));
+  }
+  // Uses the next round of a collective up, as GiveUpPushPull does. Its input may be empty.
+  CollectiveRequest GiveUp(Collective collective, const std::string& reason) {
+    return TryGiveUp(std::move(collective), reason).value();
+  }
+  Result<CollectiveRequest> TryGiveUp(Collective collective, const std::string& reason) {
+    return CollectiveRequest::GiveUp(session_.get(), std::move(collective), reason);
   }
   // Starts several as one, all or nothing: it ends when all of them have.
   CollectiveRequest StartGroup(std::vector<Collective> collectives, std::function<void(Status)> done = nullptr) {
@@ -282,23 +305,18 @@ class Session {
     if (!options.splits.empty() || options.factors) {
       return Status(BPS_INVALID_ARGUMENT, "sparse tensor \"" + name + "\": it has neither splits nor factors");
     }
-    auto args = internal::Initialised<bps_sparse_args>();
-    args.name = name.c_str();
-    args.set = options.set ? options.set->get() : nullptr;
-    args.indices = indices.data();
-    args.values = values.data();
-    args.num_rows = static_cast<int64_t>(indices.size());
-    args.shape = shape.data();
-    args.ndim = static_cast<int32_t>(shape.size());
-    args.dtype = DType<T>::kValue;
-    args.op = static_cast<int32_t>(op);
-    args.priority = options.priority;
-    args.timeout_ms = options.timeout.count();
-    bps_request* request = nullptr;
-    if (bps_status* status = bps_sparse_all_reduce(session_.get(), &args, &request)) return Status(status);
-    std::vector<ProcessSet> sets;
-    if (options.set) sets.push_back(*options.set);
-    return CollectiveRequest(Request(request), {DType<T>::kValue, BPS_INT64}, std::move(sets));
+    return StartSparse<T>(name, indices, values, shape, op, options, nullptr);
+  }
+  // Uses the next round of it up, as GiveUpPushPull does.
+  template <typename T>
+  CollectiveRequest GiveUpSparseAllReduce(const std::string& name, const Shape& shape, Op op, const std::string& reason,
+                                          const CollectiveOptions& options = {}) {
+    return TryGiveUpSparseAllReduce<T>(name, shape, op, reason, options).value();
+  }
+  template <typename T>
+  Result<CollectiveRequest> TryGiveUpSparseAllReduce(const std::string& name, const Shape& shape, Op op,
+                                                     const std::string& reason, const CollectiveOptions& options = {}) {
+    return StartSparse<T>(name, {}, {}, shape, op, options, reason.c_str());
   }
 
   // Says that this rank has no data left: until all have said so it counts as zeros in what the others submit.
@@ -407,6 +425,32 @@ class Session {
 
   explicit Session(bps_session* session) : session_(session) {}
 
+  // `reason`: of a round that is given up; nullptr: it is not.
+  template <typename T>
+  Result<CollectiveRequest> StartSparse(const std::string& name, std::span<const int64_t> indices,
+                                        std::span<const std::type_identity_t<T>> values, const Shape& shape, Op op,
+                                        const CollectiveOptions& options, const char* reason) {
+    internal::Extensions extensions;
+    auto args = internal::Initialised<bps_sparse_args>();
+    args.ext = extensions.Chain(options.match, reason);
+    args.name = name.c_str();
+    args.set = options.set ? options.set->get() : nullptr;
+    args.indices = indices.data();
+    args.values = values.data();
+    args.num_rows = static_cast<int64_t>(indices.size());
+    args.shape = shape.data();
+    args.ndim = static_cast<int32_t>(shape.size());
+    args.dtype = DType<T>::kValue;
+    args.op = static_cast<int32_t>(op);
+    args.priority = options.priority;
+    args.timeout_ms = options.timeout.count();
+    bps_request* request = nullptr;
+    if (bps_status* status = bps_sparse_all_reduce(session_.get(), &args, &request)) return Status(status);
+    std::vector<ProcessSet> sets;
+    if (options.set) sets.push_back(*options.set);
+    return CollectiveRequest(Request(request), {DType<T>::kValue, BPS_INT64}, std::move(sets));
+  }
+
   static bps_open_args Defaults() {
     auto args = internal::Initialised<bps_open_args>();
     return args;
@@ -442,9 +486,11 @@ class Session {
                                             std::to_string(input) + ", the output " + std::to_string(output));
   }
 
-  // Submits the arguments of any operation.
+  // Submits the arguments of any operation. `reason`: of a round that is given up; nullptr: it is not.
   template <typename Args>
-  Result<Request> Start(Args args, Options options) {
+  Result<Request> Start(Args args, Options options, const char* reason = nullptr) {
+    internal::Extensions extensions;
+    args.ext = extensions.Chain(options.match, reason);
     args.priority = options.priority;
     args.timeout_ms = options.timeout.count();
     return internal::Submit(args, std::move(options.done), [this](const Args& filled, bps_request** request) {

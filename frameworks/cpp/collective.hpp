@@ -53,6 +53,7 @@ struct CollectiveOptions {
   std::optional<Factors> factors = std::nullopt;
   int64_t priority = 0;  // larger is sooner
   Timeout timeout{0};    // of the whole operation
+  uint64_t match = 0;    // a number that the ranks compare, such as a step's; 0: none
 };
 
 // One collective to be started, alone or in a group:
@@ -192,9 +193,10 @@ class Collective {
     if (!invalid_.ok()) return invalid_;
     size_t elements = 1;
     for (const int64_t extent : shape_) elements *= static_cast<size_t>(extent);
-    if (Reads(own_rank) && given_ != elements) {
+    if (!reason_ && Reads(own_rank) && given_ != elements) {
       return Invalid("the input has " + std::to_string(given_) + " elements, its shape " + std::to_string(elements));
     }
+    args_.ext = extensions_.Chain(options_.match, reason_ ? reason_->c_str() : nullptr);
     args_.name = name_.c_str();
     args_.shape = shape_.data();
     args_.ndim = static_cast<int32_t>(shape_.size());
@@ -216,7 +218,9 @@ class Collective {
   Shape shape_;
   CollectiveOptions options_;
   size_t given_ = 0;
-  std::shared_ptr<void> owner_;  // of the input, if the operation owns it
+  std::shared_ptr<void> owner_;        // of the input, if the operation owns it
+  std::optional<std::string> reason_;  // why it is given up, if it is
+  internal::Extensions extensions_;
   Status invalid_;
 };
 
@@ -256,6 +260,11 @@ class CollectiveRequest : public Request {
 
   CollectiveRequest(Request request, std::vector<uint32_t> dtypes, std::vector<ProcessSet> sets)
       : Request(std::move(request)), dtypes_(std::move(dtypes)), sets_(std::move(sets)) {}
+
+  static Result<CollectiveRequest> GiveUp(bps_session* session, Collective collective, std::string reason) {
+    collective.reason_ = std::move(reason);
+    return Start(session, std::move(collective), nullptr);
+  }
 
   static Result<CollectiveRequest> Start(bps_session* session, Collective collective,
                                          std::function<void(Status)> done) {

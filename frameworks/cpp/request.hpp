@@ -17,6 +17,7 @@ namespace byteps {
 struct Options {
   int64_t priority = 0;  // larger is sooner
   Timeout timeout{0};    // of the whole operation
+  uint64_t match = 0;    // a number that the ranks compare, such as a step's; 0: none
   // Runs once if the operation was accepted, on a thread of the library. It must not block, nor throw (std::terminate).
   std::function<void(Status)> done = nullptr;
 };
@@ -115,6 +116,27 @@ class OwningRequest {
 };
 
 namespace internal {
+
+// What goes with the arguments of an operation, which point into it: it must not move until they have been submitted.
+struct Extensions {
+  // `match`: as of Options. `reason`: of a round that is given up; nullptr: it is not.
+  const bps_ext* Chain(uint64_t match, const char* reason) {
+    const bps_ext* first = nullptr;
+    if (match != 0) {
+      number.number = match;
+      first = &number.ext;
+    }
+    if (reason != nullptr) {
+      given_up.reason = reason;
+      given_up.ext.next = first;
+      first = &given_up.ext;
+    }
+    return first;
+  }
+
+  bps_match number = BPS_MATCH_INIT;
+  bps_give_up given_up = BPS_GIVE_UP_INIT;
+};
 
 // The bps_done_fn of a callable.
 inline void Done(void* user, bps_status* error) noexcept {

@@ -341,7 +341,7 @@ Round* Reducer::RoundOf(const Link& link, const Push& push, absl::Status* why) {
   }
   const uint64_t past = std::max(part->any_over ? part->over : 0, part->failed != nullptr ? part->failed->number : 0);
   if (header.round < current || (header.round <= past && (part->any_over || part->failed != nullptr))) {
-    *why = PastError(header.round, part->round, std::max(current, past));
+    *why = PastError(header.round, part->round, std::max(current, past), part->failed.get());
     return nullptr;
   }
   return NewRound(link, part, push);

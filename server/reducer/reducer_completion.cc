@@ -159,7 +159,8 @@ void Reducer::Unreachable(Round* round, const WorkerMemory::Result& result) {
   const PeerId peer = WorkerOf(*round, result.index).peer;
   const std::string who = WorkerOf(*round, result.index).description;
   if (code == BPS_UNAVAILABLE) {
-    return OnPeerDown(peer, absl::UnavailableError(absl::StrCat("the connection to ", who, " is lost")));
+    return OnPeerDown(peer, absl::UnavailableError(absl::StrCat(
+                                "the connection to ", who, " is lost: its memory cannot be read or written any more")));
   }
   const bool ours = code == BPS_UNIMPLEMENTED || code == BPS_NOT_FOUND || code == BPS_TRANSPORT_AGAIN;
   round->SetPendingError(

@@ -93,16 +93,20 @@ absl::Status MismatchError(const Round& round, uint32_t rank, const Push& push) 
     absl::StrAppend(&theirs, ", cut into ", round.header().parts, " parts");
     absl::StrAppend(&ours, ", cut into ", push.header.parts, " parts");
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("the ranks disagree: ", others, ": ", theirs, "; ", round.session()->workers[rank].description, ": ",
-                   ours, theirs == ours ? " (of another shape or scaling, or in a group of other members)" : ""));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the ranks disagree: ", others, ": ", theirs, "; ", round.session()->workers[rank].description, ": ", ours,
+      theirs == ours ? " (of another shape, scaling or number, or in a group of other members)" : ""));
 }
 
-absl::Status PastError(uint64_t number, const Round* current, uint64_t past) {
+absl::Status PastError(uint64_t number, const Round* current, uint64_t past, const FailedRound* failed) {
   const std::string others =
       current == nullptr ? "the other ranks"
                          : Names(*current, [](ContributionState state) { return state != ContributionState::kAbsent; });
-  return absl::AbortedError(absl::StrCat("round ", number, " is past: ", others, " went on to round ", past));
+  std::string text = absl::StrCat("round ", number, " is past: ", others, " went on to round ", past);
+  if (failed != nullptr && failed->number > number) {
+    absl::StrAppend(&text, "; round ", failed->number, " has failed: ", failed->why.message());
+  }
+  return absl::AbortedError(text);
 }
 
 absl::Status GivenUpError(const std::string& worker, int32_t code, std::string_view reason) {

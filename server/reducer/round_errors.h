@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "core/base/time.h"
 #include "core/wire/push_head.h"
+#include "server/reducer/part_table.h"
 #include "server/reducer/round.h"
 
 namespace byteps {
@@ -26,8 +27,9 @@ std::string StallText(Time now, const Round& round);
 // Of an asynchronous tensor: its push was added, and its answer waits for these ranks.
 std::string AheadText(const Round& round);
 absl::Status MismatchError(const Round& round, uint32_t rank, const Push& push);
-// The others are at round `past` already: in `current`, the one that gathers, if there is one.
-absl::Status PastError(uint64_t number, const Round* current, uint64_t past);
+// The others are at round `past` already: in `current`, the one that gathers, if there is one. `failed`: the last one
+// that has, if there is one.
+absl::Status PastError(uint64_t number, const Round* current, uint64_t past, const FailedRound* failed);
 // `worker`, as it is described, has sent CANCEL, with this code and these words.
 absl::Status GivenUpError(const std::string& worker, int32_t code, std::string_view reason);
 // It has gone on to a later round.

@@ -373,6 +373,12 @@ FIELD(bps_cast, ext, 0);
 FIELD(bps_cast, dtype, 24);
 FIELD(bps_cast, reserved, 28);
 SIZE(bps_cast, 32);
+FIELD(bps_give_up, ext, 0);
+FIELD(bps_give_up, reason, 24);
+SIZE(bps_give_up, 32);
+FIELD(bps_match, ext, 0);
+FIELD(bps_match, number, 24);
+SIZE(bps_match, 32);
 
 /* device.h 1.0. */
 FIELD(bps_device_open_args, struct_size, 0);

@@ -105,6 +105,7 @@ void CollectiveProgram::Draw(const std::string& name, int64_t most_rows) {
     common.group_size = static_cast<uint32_t>(1 + random_.Below(5));
     common.group_index = static_cast<uint32_t>(random_.Below(common.group_size));
   }
+  common.match = random_.Below(3);
   common.priority = static_cast<int64_t>(random_.Below(3));
   common.timeout = 600 * kSecond;
   if (common.kind == CollectiveKind::kSend) {
@@ -201,13 +202,14 @@ void CollectiveProgram::DrawRows(Part* part) {
   asked.indices = std::make_shared<SparseIndices>();
 }
 
-// One rank asks for another data type of the same size, another operation, root or shape.
+// One rank asks for another data type of the same size, another operation, root, shape or number.
 void CollectiveProgram::MakeOdd(Operation* operation) {
   const size_t odd = random_.Below(operation->parts.size());
   Collective& asked = operation->parts[odd].asked;
-  if (asked.kind == CollectiveKind::kBarrier) return;
   operation->odd = odd;
-  if (asked.group_size != 0 && random_.Chance(0.3)) {
+  if (asked.kind == CollectiveKind::kBarrier || random_.Chance(0.2)) {
+    ++asked.match;
+  } else if (asked.group_size != 0 && random_.Chance(0.3)) {
     ++asked.group_size;
   } else if (IsReducing(asked.kind) && random_.Chance(0.5) && asked.dtype != BPS_BOOL) {
     asked.reduction = asked.reduction == BPS_SUM ? BPS_AVERAGE : BPS_SUM;

@@ -77,6 +77,13 @@ class Exchange {
     return status;
   }
 
+  // This place takes no part in it.
+  absl::Status GiveUpAt(size_t place, const std::string& reason) {
+    all_[place].given_up = absl::CancelledError(reason);
+    all_[place].input = nullptr;
+    return SubmitAt(place);
+  }
+
   size_t places() const { return all_.size(); }
   uint32_t rank(size_t place) const { return static_cast<uint32_t>(all_[place].set->ranks()[place]); }
   const Request& request(size_t place) const { return *all_[place].request; }
@@ -213,6 +220,57 @@ TEST(CollectivesTrouble, ACancelIsToldToAllAndTheNextRoundWorks) {
     Exchange next(&job, way, 100);
     next.Submit();
     ASSERT_TRUE(job.RunUntil([&] { return next.Ended(); })) << next.Describe();
+    for (const size_t each : next.submitted()) {
+      EXPECT_TRUE(next.request(each).outcome().ok()) << next.request(each).outcome();
+    }
+    job.Finish();
+  });
+}
+
+TEST(CollectivesTrouble, ARoundThatIsGivenUpComesBehindTheOneInFlightAndTheNextWorks) {
+  ForEachSeed(10 * Exchange::kWays, [](uint64_t seed) {
+    SimulatedJob job(OptionsOf(seed));
+    ASSERT_TRUE(job.Start());
+    sim::Random random(seed);
+    const uint64_t way = seed % Exchange::kWays;
+    const auto run = [&](const Exchange& exchange) {
+      ASSERT_TRUE(job.RunUntil([&] { return exchange.Ended(); }, 60 * kSecond)) << exchange.Describe();
+    };
+    Exchange first(&job, way, RowsOf(seed / Exchange::kWays));
+    const size_t place = random.Below(first.places());
+    const size_t late = (place + 1) % first.places();
+    first.Submit(late);
+    Exchange second(&job, way, RowsOf(seed / Exchange::kWays));
+    const absl::Status given_up = second.GiveUpAt(place, "the step ended half-way");
+    ASSERT_TRUE(given_up.ok()) << given_up;
+    const bool named = way != 8;  // but messages, of which several are in flight
+    if (named) {
+      EXPECT_EQ(Exchange(&job, way, 20).SubmitAt(place).code(), absl::StatusCode::kAlreadyExists);
+    }
+    job.RunFor(random.Between(0, 20) * kMillisecond);
+    if (named) {
+      EXPECT_FALSE(second.request(place).ended()) << "its turn has not come";
+    }
+    ASSERT_TRUE(first.SubmitAt(late).ok());
+    run(first);
+    for (const size_t each : first.submitted()) {
+      EXPECT_TRUE(first.request(each).outcome().ok()) << first.request(each).outcome();
+    }
+    run(second);
+    for (size_t each = 0; each < second.places(); ++each) {
+      if (each == place) continue;
+      ASSERT_TRUE(second.SubmitAt(each).ok());
+    }
+    run(second);
+    for (const size_t each : second.submitted()) {
+      const absl::Status outcome = second.request(each).outcome();
+      EXPECT_EQ(outcome.code(), each == place ? absl::StatusCode::kCancelled : absl::StatusCode::kAborted)
+          << second.Describe() << ": " << outcome;
+      EXPECT_THAT(std::string(outcome.message()), HasSubstr("the step ended half-way"));
+    }
+    Exchange next(&job, way, 100);
+    next.Submit();
+    run(next);
     for (const size_t each : next.submitted()) {
       EXPECT_TRUE(next.request(each).outcome().ok()) << next.request(each).outcome();
     }

@@ -44,6 +44,7 @@ struct Tensor {
   std::vector<float> sum;
   std::vector<Call*> calls;
   bool disturbed = false;
+  bool given_up = false;  // a rank takes no part in this round
 };
 
 // Whole numbers: their sum is the same in every order.
@@ -66,12 +67,17 @@ void OneRound(SimulatedJob* job, std::vector<Tensor>* tensors) {
     tensor.sum.assign(tensor.size, 0);
     tensor.calls.clear();
     tensor.disturbed = random.Chance(0.4);
+    tensor.given_up = false;
     for (uint32_t w = 0; w < job->workers(); ++w) order.emplace_back(&tensor, w);
   }
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.Below(i)]);
   for (const auto& [tensor, w] : order) {
     Ask ask = AskOf(job, tensor);
     if (tensor->disturbed && random.Chance(0.3)) ask.timeout = random.Between(1, 300) * kMillisecond;
+    if (tensor->disturbed && random.Chance(0.15)) {
+      ask.given_up = absl::CancelledError("for a test");
+      tensor->given_up = true;
+    }
     tensor->calls.push_back(job->worker(w).Submit(ask));
     ASSERT_NE(tensor->calls.back(), nullptr);
     if (random.Chance(0.3)) Pause(job, 20 * kMillisecond);
@@ -92,6 +98,7 @@ void OneRound(SimulatedJob* job, std::vector<Tensor>* tensors) {
       return std::all_of(tensor.calls.begin(), tensor.calls.end(), [](const Call* c) { return c->ended(); });
     })) << tensor.name;
     for (const Call* call : tensor.calls) {
+      ASSERT_FALSE(tensor.given_up && call->ok()) << tensor.name;
       if (tensor.disturbed && !call->ok()) continue;
       ASSERT_TRUE(call->ok()) << tensor.name << ": " << call->outcome();
       ASSERT_TRUE(call->Output<float>() == tensor.sum) << tensor.name << (tensor.disturbed ? ", disturbed" : "");
@@ -115,6 +122,80 @@ TEST(GiveUp, AnyMemberAtAnyMoment) {
     }
     job.Finish();
   });
+}
+
+// Rounds that a rank gives up come behind the one that is in flight, whatever the others do meanwhile.
+TEST(GiveUp, BehindTheOperationInFlight) {
+  ForEachSeed(60, [](uint64_t seed) {
+    SimulatedJob job(Options(seed));
+    ASSERT_TRUE(job.Start());
+    sim::Random& random = job.fabric().random();
+    const size_t size = random.Chance(0.5) ? 1 + random.Below(300) : 40'000;
+    const auto rounds = static_cast<size_t>(random.Between(1, 3));
+    const auto values = [&](float value) { return std::vector<float>(size, value); };
+    const auto all_end = [&](const std::vector<Call*>& calls) {
+      return job.RunUntil(
+          [&] { return std::all_of(calls.begin(), calls.end(), [](const Call* call) { return call->ended(); }); });
+    };
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      SCOPED_TRACE("repeat " + std::to_string(repeat));
+      std::vector<Call*> first = {job.worker(0).PushPull("t", values(1))}, given_up;
+      for (size_t i = 0; i < rounds; ++i) {
+        Ask ask = FloatAsk("t", size);
+        ask.given_up = absl::CancelledError("the step ended half-way");
+        given_up.push_back(job.worker(0).Submit(ask));
+        ASSERT_NE(given_up.back(), nullptr) << "it is never refused for what is in flight";
+      }
+      absl::Status refused;
+      EXPECT_EQ(job.worker(0).Submit(FloatAsk("t", size), &refused), nullptr);
+      EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists) << refused;
+      Pause(&job, 20 * kMillisecond);
+      EXPECT_FALSE(given_up.front()->ended()) << "its turn has not come";
+      for (uint32_t w = 1; w < job.workers(); ++w) first.push_back(job.worker(w).PushPull("t", values(1)));
+      ASSERT_TRUE(all_end(first));
+      for (const Call* call : first) {
+        ASSERT_TRUE(call->ok()) << call->outcome();
+        EXPECT_EQ(call->Output<float>(), values(static_cast<float>(job.workers())));
+      }
+      ASSERT_TRUE(all_end(given_up));
+      for (const Call* call : given_up) EXPECT_EQ(call->outcome().code(), absl::StatusCode::kCancelled);
+      for (size_t i = 0; i < rounds; ++i) {
+        std::vector<Call*> lost;
+        for (uint32_t w = 1; w < job.workers(); ++w) lost.push_back(job.worker(w).PushPull("t", values(7)));
+        ASSERT_TRUE(all_end(lost));
+        for (const Call* call : lost) EXPECT_EQ(call->outcome().code(), absl::StatusCode::kAborted) << call->outcome();
+        // Of several, servers know why the last was given up.
+        if (i + 1 < rounds) continue;
+        EXPECT_NE(lost[0]->outcome().message().find("the step ended half-way"), std::string::npos)
+            << lost[0]->outcome();
+      }
+      std::vector<Call*> last;
+      for (uint32_t w = 0; w < job.workers(); ++w) last.push_back(job.worker(w).PushPull("t", values(2)));
+      ASSERT_TRUE(all_end(last));
+      for (const Call* call : last) {
+        ASSERT_TRUE(call->ok()) << call->outcome();
+        EXPECT_EQ(call->Output<float>(), values(static_cast<float>(2 * job.workers())));
+      }
+    }
+    job.Finish();
+  });
+}
+
+// The session ends while rounds wait for their turn: they end with it.
+TEST(GiveUp, WaitingWhenTheSessionFails) {
+  for (const uint64_t seed : {1, 2, 3, 4, 5, 6}) {
+    SimulatedJob job(Options(seed));
+    ASSERT_TRUE(job.Start());
+    Call* in_flight = job.worker(0).PushPull("t", std::vector<float>(100, 1));
+    Ask ask = FloatAsk("t", 100);
+    ask.given_up = absl::CancelledError("for a test");
+    Call* waits = job.worker(0).Submit(ask);
+    ASSERT_NE(waits, nullptr);
+    Pause(&job, 20 * kMillisecond);
+    job.fabric().Kill("worker1", sim::Death::kNoticed);
+    ASSERT_TRUE(job.RunUntil([&] { return in_flight->ended() && waits->ended(); }));
+    EXPECT_EQ(waits->outcome().code(), absl::StatusCode::kUnavailable) << waits->outcome();
+  }
 }
 
 }  // namespace

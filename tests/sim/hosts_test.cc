@@ -141,6 +141,12 @@ TEST(Hosts, AMismatchOfPushPullAndBroadcastIsAnErrorOnEveryRank) {
                    {"push_pull (sum) of", "broadcast from rank 0"});
 }
 
+TEST(Hosts, AMismatchOfNumbersIsAnErrorOnEveryRank) {
+  for (const size_t elements : {10, 5000}) {
+    ExpectMismatches(elements, [](Ask* ask) { ask->match = 7; }, {"scaling or number"});
+  }
+}
+
 TEST(Hosts, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   ForEachSeed(80, [](uint64_t seed) {
     SimulatedJob job(HostsOptions(seed));

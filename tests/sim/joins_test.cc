@@ -16,6 +16,7 @@
 #include "core/worker/collectives/collective.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/sim/gather.h"
 #include "tests/sim/simulated_job.h"
 #include "transport_plugins/sim/random.h"
 
@@ -49,6 +50,7 @@ struct Work {
   Kind kind = Kind::kPushPull;
   std::string name;
   int32_t reduction = BPS_SUM;
+  uint64_t match = 0;
   std::shared_ptr<ProcessSet> set;
   std::vector<std::vector<float>> inputs;  // by rank
   std::vector<float> expected;             // the whole
@@ -95,6 +97,7 @@ class JoinProgram {
       // Names come again, also in the next share; each share has some of its own.
       work.name = "w" + std::to_string(random_.Below(4)) + (random_.Chance(0.3) ? "." + std::to_string(share) : "");
       work.reduction = random_.Chance(0.5) ? BPS_SUM : BPS_AVERAGE;
+      work.match = random_.Below(3);
       std::vector<int32_t> members;
       for (uint32_t rank = 0; rank < n; ++rank) {
         if (work.kind == Work::Kind::kPushPull || random_.Chance(0.7)) members.push_back(static_cast<int32_t>(rank));
@@ -171,7 +174,7 @@ class JoinProgram {
     const Work& work = work_of(at);
     absl::Status refused;
     if (work.kind == Work::Kind::kPushPull) {
-      Call* call = job_->worker(rank).PushPull(work.name, work.inputs[rank], work.reduction);
+      Call* call = job_->worker(rank).PushPull(work.name, work.inputs[rank], work.reduction, work.match);
       if (call == nullptr) return;  // one of this name is in flight
       self.calls.emplace_back(Index(self.next, self.left[at]), call);
     } else {
@@ -183,6 +186,7 @@ class JoinProgram {
       asked.name = work.name;
       asked.set = work.set;
       asked.reduction = work.reduction;
+      asked.match = work.match;
       asked.dtype = asked.kind == CollectiveKind::kBarrier ? BPS_UINT8 : BPS_FLOAT32;
       asked.shape = {asked.kind == CollectiveKind::kBarrier ? 0 : static_cast<int64_t>(work.expected.size())};
       asked.root = work.set->ranks().back();
@@ -412,6 +416,58 @@ TEST(Joins, ADeadlineNamesWhoHasNotJoinedAndTheRankStaysJoined) {
     joins.push_back(JoinOn(&job, 1));
     ASSERT_TRUE(job.RunUntil([&] { return AllEnded(joins); }));
     for (const auto& each : joins) EXPECT_TRUE(each->outcome().ok()) << each->outcome();
+    job.Finish();
+  });
+}
+
+// All ranks that have data give rounds up, and nothing of these names follows before all have joined.
+TEST(Joins, RoundsThatAreGivenUpCountForThoseThatHaveJoined) {
+  ForEachSeed(60, [](uint64_t seed) {
+    JobOptions options = OptionsOf(seed, 2);
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    const uint32_t size = job.workers();
+    std::vector<std::shared_ptr<Request>> joins = {JoinOn(&job, size - 1)};
+    job.RunFor(200 * kMillisecond);  // all know of it
+    const auto rounds = static_cast<size_t>(job.fabric().random().Between(1, 40));
+    std::vector<Call*> calls;
+    std::vector<std::unique_ptr<Gather>> gathers;
+    for (uint32_t rank = 0; rank + 1 < size; ++rank) {
+      for (size_t i = 0; i < rounds; ++i) {
+        Ask ask;
+        ask.name = "staged";
+        ask.shape = {300};
+        ask.input.resize(300 * sizeof(float));
+        ask.given_up = absl::CancelledError("for a test");
+        calls.push_back(job.worker(rank).Submit(ask));
+        ASSERT_NE(calls.back(), nullptr);
+        gathers.push_back(std::make_unique<Gather>("among workers", size, 3));
+        Collective asked = gathers.back()->asked();
+        asked.given_up = absl::CancelledError("for a test");
+        ASSERT_TRUE(job.worker(rank).Collect(asked).ok());
+      }
+    }
+    ASSERT_TRUE(job.RunUntilEnded(calls));
+    for (uint32_t rank = 0; rank + 1 < size; ++rank) joins.push_back(JoinOn(&job, rank));
+    const Time begin = job.fabric().now();
+    ASSERT_TRUE(job.RunUntil([&] { return AllEnded(joins); }));
+    EXPECT_LE(job.fabric().now() - begin, 2 * kSecond) << "it counts them at once";
+    calls.clear();
+    std::vector<std::unique_ptr<Gather>> together;
+    for (uint32_t rank = 0; rank < size; ++rank) {
+      calls.push_back(job.worker(rank).PushPull("staged", std::vector<float>(300, 1)));
+      together.push_back(std::make_unique<Gather>("among workers", size, 3));
+      ASSERT_TRUE(job.worker(rank).Collect(together.back()->asked()).ok());
+    }
+    ASSERT_TRUE(job.RunUntilEnded(calls));
+    for (const Call* call : calls) {
+      ASSERT_TRUE(call->ok()) << call->outcome();
+      EXPECT_EQ(call->Output<float>(), std::vector<float>(300, static_cast<float>(size)));
+    }
+    ASSERT_TRUE(job.RunUntil([&] {
+      return std::all_of(together.begin(), together.end(), [](const auto& each) { return each->request().ended(); });
+    }));
+    for (const auto& each : together) EXPECT_TRUE(each->request().outcome().ok()) << each->request().outcome();
     job.Finish();
   });
 }

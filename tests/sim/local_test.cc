@@ -115,6 +115,12 @@ TEST(Local, AMismatchOfPushPullAndBroadcastIsAnErrorOnEveryRank) {
                    {"push_pull (sum) of", "broadcast from rank 0"});
 }
 
+TEST(Local, AMismatchOfNumbersIsAnErrorOnEveryRank) {
+  for (const size_t elements : {10, 10'000}) {
+    ExpectMismatches(elements, [](Ask* ask) { ask->match = 7; }, {"scaling or number"});
+  }
+}
+
 TEST(Local, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   ForEachSeed(60, [](uint64_t seed) {
     SimulatedJob job(HostOptions(seed, 3));

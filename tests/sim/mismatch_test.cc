@@ -67,6 +67,12 @@ TEST(Mismatch, OfPushPullAndBroadcastIsAnErrorOnEveryRank) {
                    {"broadcast from rank", "push_pull (sum) of"});
 }
 
+TEST(Mismatch, OfNumbersIsAnErrorOnEveryRank) {
+  for (const size_t elements : {10, 10'000}) {
+    ExpectMismatches(40, elements, [](Ask* ask) { ask->match = 7; }, {"scaling or number"});
+  }
+}
+
 TEST(Mismatch, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   ForEachSeed(60, [](uint64_t seed) {
     SimulatedJob job({.seed = seed, .workers = 3, .servers = 2});

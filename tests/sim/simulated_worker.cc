@@ -123,6 +123,8 @@ Call* SimulatedWorker::Submit(Ask ask, absl::Status* refused) {
   asked.input = in_place ? call.output.data() : call.input.data();
   asked.output = call.output.data();
   asked.timeout = ask.timeout;
+  asked.match = ask.match;
+  asked.given_up = ask.given_up;
   asked.request = call.request;
   const absl::Status admitted = failure_.ok() ? engine_->Admit(asked) : failure_;
   if (!admitted.ok()) {
@@ -135,13 +137,15 @@ Call* SimulatedWorker::Submit(Ask ask, absl::Status* refused) {
   return &call;
 }
 
-Call* SimulatedWorker::PushPull(const std::string& tensor, const std::vector<float>& input, int32_t reduction) {
+Call* SimulatedWorker::PushPull(const std::string& tensor, const std::vector<float>& input, int32_t reduction,
+                                uint64_t match) {
   Ask ask;
   ask.name = tensor;
   ask.shape = {static_cast<int64_t>(input.size())};
   const auto* bytes = reinterpret_cast<const std::byte*>(input.data());
   ask.input.assign(bytes, bytes + input.size() * sizeof(float));
   ask.reduction = reduction;
+  ask.match = match;
   return Submit(std::move(ask));
 }
 

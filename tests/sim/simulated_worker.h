@@ -60,6 +60,8 @@ struct Ask {
   int32_t root = 0;
   int32_t priority = 0;
   Time timeout = 600 * kSecond;
+  uint64_t match = 0;     // as of a Submission
+  absl::Status given_up;  // not OK: as of a Submission
 };
 
 class SimulatedWorker : public Node, private ControlHandler, private EngineHandler {
@@ -78,7 +80,8 @@ class SimulatedWorker : public Node, private ControlHandler, private EngineHandl
   // Submits. The call belongs to the worker. nullptr: refused (and `refused` says why).
   Call* Submit(Ask ask, absl::Status* refused = nullptr);
   // A one-dimensional float32 tensor.
-  Call* PushPull(const std::string& name, const std::vector<float>& input, int32_t reduction = BPS_SUM);
+  Call* PushPull(const std::string& name, const std::vector<float>& input, int32_t reduction = BPS_SUM,
+                 uint64_t match = 0);
   // The same of an asynchronous tensor.
   Call* Add(const std::string& name, const std::vector<float>& input);
   // Submits a collective, whose memory and result are the caller's.

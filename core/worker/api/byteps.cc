@@ -75,8 +75,10 @@ absl::Status Start(bps_session* session, byteps::Submission asked, const Args& a
     handle->small = asked.tensor->bytes() <= owner.small_bytes();
     handle->gpu = asked.gpu;
   }
-  asked.request->Hold(owner.buffers()->Use(asked.input, asked.input == nullptr ? 0 : asked.BytesInMemory()),
-                      owner.buffers()->Use(asked.output, asked.BytesInMemory()));
+  if (asked.given_up.ok()) {
+    asked.request->Hold(owner.buffers()->Use(asked.input, asked.input == nullptr ? 0 : asked.BytesInMemory()),
+                        owner.buffers()->Use(asked.output, asked.BytesInMemory()));
+  }
   RETURN_IF_ERROR(session->session->Submit(std::move(asked)));
   if (request != nullptr) {
     handle->held = handle;
@@ -186,9 +188,12 @@ bps_status* bps_push_pull(bps_session* session, const bps_push_pull_args* args, 
     asked.tensor = ToTensor(known->tensor);
     asked.kind = byteps::wire::Operation::kPushPull;
     asked.reduction = known->op;
+    asked.priority = known->priority;
+    RETURN_IF_ERROR(byteps::ReadMatch("bps_push_pull_args", known->ext, &asked.match));
+    RETURN_IF_ERROR(byteps::ReadGiveUp("bps_push_pull_args", known->ext, &asked.given_up));
+    if (!asked.given_up.ok()) return Start(session, std::move(asked), *known, request);
     asked.input = static_cast<const std::byte*>(known->input);
     asked.output = static_cast<std::byte*>(known->output);
-    asked.priority = known->priority;
     RETURN_IF_ERROR(byteps::PrepareDevices(*session->session, "bps_push_pull_args", *known, &asked));
     return Start(session, std::move(asked), *known, request);
   });
@@ -210,12 +215,15 @@ bps_status* bps_broadcast(bps_session* session, const bps_broadcast_args* args, 
     asked.tensor = ToTensor(known->tensor);
     asked.kind = byteps::wire::Operation::kBroadcast;
     asked.root = known->root;
+    asked.priority = known->priority;
+    RETURN_IF_ERROR(byteps::ReadMatch("bps_broadcast_args", known->ext, &asked.match));
+    RETURN_IF_ERROR(byteps::ReadGiveUp("bps_broadcast_args", known->ext, &asked.given_up));
+    if (!asked.given_up.ok()) return Start(session, std::move(asked), *known, request);
     // Elsewhere it may be anything.
     const bool root = session->session->Info().rank == known->root;
     asked.input = root ? static_cast<const std::byte*>(known->input) : nullptr;
     if (root && asked.tensor->bytes() != 0) RETURN_IF_ERROR(CheckNotNull(known->input, "bps_broadcast_args.input"));
     asked.output = static_cast<std::byte*>(known->output);
-    asked.priority = known->priority;
     RETURN_IF_ERROR(byteps::PrepareDevices(*session->session, "bps_broadcast_args", *known, &asked));
     return Start(session, std::move(asked), *known, request);
   });

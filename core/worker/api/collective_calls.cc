@@ -112,6 +112,15 @@ absl::StatusOr<Collective> Read(const Session& session, const bps_collective_arg
   asked.priority = args.priority;
   asked.timeout = args.timeout_ms == 0 ? session.operation_timeout() : byteps::FromMilliseconds(args.timeout_ms);
   asked.result = std::make_shared<CollectiveResult>();
+  RETURN_IF_ERROR(byteps::ReadMatch("bps_collective_args", args.ext, &asked.match));
+  RETURN_IF_ERROR(byteps::ReadGiveUp("bps_collective_args", args.ext, &asked.given_up));
+  if (!asked.given_up.ok()) {
+    asked.input = nullptr;
+    asked.output = nullptr;
+    asked.capacity = 0;
+    RETURN_IF_ERROR(byteps::CheckRequest(asked, own_rank));
+    return asked;
+  }
   RETURN_IF_ERROR(byteps::Check(asked, own_rank));
   RETURN_IF_ERROR(byteps::PrepareDevices(session, args, &asked));
   return asked;
@@ -122,11 +131,12 @@ absl::StatusOr<Submission> ToSubmission(Session* session, const Collective& aske
   absl::StatusOr<byteps::Tensor*> tensor = session->Declare(asked.name, asked.dtype, asked.shape);
   if (!tensor.ok()) return tensor.status();
   CollectiveResult& result = *asked.result;
+  const bool takes_part = asked.given_up.ok();
   if (asked.output != nullptr && asked.capacity < asked.bytes()) {
     return absl::InvalidArgumentError(absl::StrCat(asked.Describe(), ": the output has ", asked.capacity,
                                                    " bytes; it gets ", asked.bytes(), " bytes"));
   }
-  if (asked.output == nullptr) result.memory = byteps::AlignedMemory(asked.bytes());
+  if (asked.output == nullptr && takes_part) result.memory = byteps::AlignedMemory(asked.bytes());
   result.data = asked.output != nullptr ? asked.output : result.memory.data();
   result.bytes = asked.bytes();
   result.shape = asked.shape;
@@ -139,6 +149,7 @@ absl::StatusOr<Submission> ToSubmission(Session* session, const Collective& aske
   if (asked.kind == CollectiveKind::kBroadcast) submission.root = asked.root;
   submission.group_size = asked.group_size;
   submission.group_index = asked.group_index;
+  submission.match = asked.match;
   submission.scaled = asked.scaled;
   submission.prescale = asked.prescale;
   submission.postscale = asked.postscale;
@@ -147,12 +158,13 @@ absl::StatusOr<Submission> ToSubmission(Session* session, const Collective& aske
   submission.output = result.data;
   submission.priority = asked.priority;
   submission.timeout = asked.timeout;
+  submission.given_up = asked.given_up;
   submission.request = asked.request;
   submission.gpu = asked.gpu;
   if (reads) submission.input_device = asked.input_device;
   submission.output_device = asked.output_device;
   // (With memory of GPUs the device stage multiplies.)
-  if (asked.gpu == nullptr && asked.scaled && asked.prescale != 1 && asked.bytes() != 0) {
+  if (takes_part && asked.gpu == nullptr && asked.scaled && asked.prescale != 1 && asked.bytes() != 0) {
     byteps::Scale(asked.dtype, asked.prescale, asked.input, result.data, asked.elements());
     submission.input = result.data;
   }

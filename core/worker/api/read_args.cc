@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
 
 namespace byteps {
 namespace {
@@ -103,6 +104,24 @@ absl::StatusOr<uint32_t> ReadCast(const char* name, const bps_ext* ext) {
     return absl::InvalidArgumentError(absl::StrCat(name, ".ext: bps_cast.reserved is ", cast.reserved, ", not 0"));
   }
   return cast.dtype;
+}
+
+absl::Status ReadGiveUp(const char* name, const bps_ext* ext, absl::Status* given_up) {
+  const bps_ext* const found = Find(ext, BPS_EXT_GIVE_UP);
+  if (found == nullptr) return absl::OkStatus();
+  bps_give_up read = {};
+  if (absl::Status status = ReadExtension(name, "bps_give_up", found, &read); !status.ok()) return status;
+  const char* reason = read.reason == nullptr ? "given up by its caller" : read.reason;
+  if (!IsUtf8(reason)) return absl::InvalidArgumentError(absl::StrCat(name, ".ext: bps_give_up.reason is not UTF-8"));
+  *given_up = absl::CancelledError(reason);
+  return absl::OkStatus();
+}
+
+absl::Status ReadMatch(const char* name, const bps_ext* ext, uint64_t* number) {
+  bps_match read = {};
+  const absl::Status status = ReadExtension(name, "bps_match", Find(ext, BPS_EXT_MATCH), &read);
+  if (status.ok()) *number = read.number;
+  return status;
 }
 
 absl::Status ReadStruct(const StructRule& rule, const void* from, void* to) {

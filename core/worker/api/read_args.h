@@ -26,7 +26,7 @@
 namespace byteps {
 
 // Types of extensions; 0: none.
-using ExtensionTypes = std::array<uint32_t, 2>;
+using ExtensionTypes = std::array<uint32_t, 4>;
 
 // What the rules need to know of a struct.
 struct StructRule {
@@ -54,11 +54,19 @@ inline constexpr StructRule kStructRule<bps_declare_args> = {"bps_declare_args",
                                                              sizeof(bps_declare_args), true};
 template <>
 inline constexpr StructRule kStructRule<bps_push_pull_args> = {
-    "bps_push_pull_args",           "BPS_PUSH_PULL_ARGS_INIT", 96, sizeof(bps_push_pull_args), true,
-    {BPS_EXT_STREAMS, BPS_EXT_CAST}};
+    "bps_push_pull_args",
+    "BPS_PUSH_PULL_ARGS_INIT",
+    96,
+    sizeof(bps_push_pull_args),
+    true,
+    {BPS_EXT_STREAMS, BPS_EXT_CAST, BPS_EXT_GIVE_UP, BPS_EXT_MATCH}};
 template <>
-inline constexpr StructRule kStructRule<bps_broadcast_args> = {
-    "bps_broadcast_args", "BPS_BROADCAST_ARGS_INIT", 96, sizeof(bps_broadcast_args), true, {BPS_EXT_STREAMS}};
+inline constexpr StructRule kStructRule<bps_broadcast_args> = {"bps_broadcast_args",
+                                                               "BPS_BROADCAST_ARGS_INIT",
+                                                               96,
+                                                               sizeof(bps_broadcast_args),
+                                                               true,
+                                                               {BPS_EXT_STREAMS, BPS_EXT_GIVE_UP, BPS_EXT_MATCH}};
 template <>
 inline constexpr StructRule kStructRule<bps_barrier_args> = {"bps_barrier_args", "BPS_BARRIER_ARGS_INIT", 32,
                                                              sizeof(bps_barrier_args), true};
@@ -72,8 +80,12 @@ template <>
 inline constexpr StructRule kStructRule<bps_process_set_args> = {"bps_process_set_args", "BPS_PROCESS_SET_ARGS_INIT",
                                                                  40, sizeof(bps_process_set_args), true};
 template <>
-inline constexpr StructRule kStructRule<bps_collective_args> = {
-    "bps_collective_args", "BPS_COLLECTIVE_ARGS_INIT", 176, sizeof(bps_collective_args), true, {BPS_EXT_STREAMS}};
+inline constexpr StructRule kStructRule<bps_collective_args> = {"bps_collective_args",
+                                                                "BPS_COLLECTIVE_ARGS_INIT",
+                                                                176,
+                                                                sizeof(bps_collective_args),
+                                                                true,
+                                                                {BPS_EXT_STREAMS, BPS_EXT_GIVE_UP, BPS_EXT_MATCH}};
 template <>
 inline constexpr StructRule kStructRule<bps_group_args> = {"bps_group_args", "BPS_GROUP_ARGS_INIT", 48,
                                                            sizeof(bps_group_args), true};
@@ -83,8 +95,8 @@ inline constexpr StructRule kStructRule<bps_join_args> = {"bps_join_args", "BPS_
                                                           sizeof(bps_join_args), true};
 
 template <>
-inline constexpr StructRule kStructRule<bps_sparse_args> = {"bps_sparse_args", "BPS_SPARSE_ARGS_INIT", 112,
-                                                            sizeof(bps_sparse_args), true};
+inline constexpr StructRule kStructRule<bps_sparse_args> = {
+    "bps_sparse_args", "BPS_SPARSE_ARGS_INIT", 112, sizeof(bps_sparse_args), true, {BPS_EXT_GIVE_UP, BPS_EXT_MATCH}};
 
 // Checks struct_size, the bytes beyond ours and the extensions of `from`, then copies at most rule.size bytes to `to`,
 // which the caller has zeroed. The untyped heart of ReadArgs.
@@ -99,6 +111,12 @@ absl::StatusOr<bps_streams> ReadStreams(const char* name, const bps_ext* ext);
 
 // Likewise the data type of bps_cast; 0 where there is none.
 absl::StatusOr<uint32_t> ReadCast(const char* name, const bps_ext* ext);
+
+// Writes what an operation ends with whose round is given up; nothing where there is no bps_give_up.
+absl::Status ReadGiveUp(const char* name, const bps_ext* ext, absl::Status* given_up);
+
+// Likewise the number of bps_match.
+absl::Status ReadMatch(const char* name, const bps_ext* ext, uint64_t* number);
 
 // Copies at most to's struct_size bytes of `from` to `to`, its struct_size excepted. The heart of WriteOut.
 absl::Status WriteStruct(const StructRule& rule, const void* from, void* to);

@@ -47,7 +47,10 @@ absl::StatusOr<Collective> Read(const Session& session, const bps_sparse_args& a
   asked.dtype = args.dtype;
   asked.shape.assign(args.shape, args.shape + args.ndim);
   asked.all_rows = asked.shape[0];
-  asked.shape[0] = args.num_rows;
+  RETURN_IF_ERROR(byteps::ReadMatch("bps_sparse_args", args.ext, &asked.match));
+  RETURN_IF_ERROR(byteps::ReadGiveUp("bps_sparse_args", args.ext, &asked.given_up));
+  const int64_t rows = asked.given_up.ok() ? args.num_rows : 0;
+  asked.shape[0] = rows;
   asked.priority = args.priority;
   asked.timeout = args.timeout_ms == 0 ? session.operation_timeout() : byteps::FromMilliseconds(args.timeout_ms);
   // Sizes are checked before anything is read, the rows then.
@@ -58,7 +61,7 @@ absl::StatusOr<Collective> Read(const Session& session, const bps_sparse_args& a
         absl::StrCat(asked.Describe(), ": values is not aligned to ", alignment, " bytes"));
   }
   absl::StatusOr<byteps::SparseRows> packed = byteps::SparseRows::Pack(
-      asked.dtype, asked.row_bytes(), asked.all_rows, args.indices, args.values, static_cast<uint64_t>(args.num_rows));
+      asked.dtype, asked.row_bytes(), asked.all_rows, args.indices, args.values, static_cast<uint64_t>(rows));
   if (!packed.ok()) return byteps::Annotate(packed.status(), asked.Describe());
   asked.packed = std::make_shared<byteps::SparseRows>(*std::move(packed));
   asked.shape[0] = static_cast<int64_t>(asked.packed->count);

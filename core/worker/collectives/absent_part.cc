@@ -103,6 +103,7 @@ absl::StatusOr<Collective> AbsentPart::ToCollective(int32_t own_rank, uint32_t j
   zero.scaled = (body.flags & wire::kScaled) != 0;
   zero.prescale = body.prescale;
   zero.postscale = body.postscale;
+  zero.match = body.match;
   zero.group_size = body.group_size;
   zero.group_index = body.group_index;
   zero.timeout = timeout;

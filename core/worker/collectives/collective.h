@@ -98,8 +98,12 @@ struct Collective {
   std::shared_ptr<SparseIndices> indices;
   // A part of a group: the number of its operations, and which of them; 0: none.
   uint32_t group_size = 0, group_index = 0;
+  uint64_t match = 0;  // a number of the caller's, for comparing; 0: none
   int64_t priority = 0;
   Time timeout = 0;  // more than 0
+  // Not OK: this rank takes no part. The round is used up and ends with this, here and at the other ranks; there is no
+  // input and no output.
+  absl::Status given_up;
   std::shared_ptr<Request> request;
   std::shared_ptr<CollectiveResult> result;
 

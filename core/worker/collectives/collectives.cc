@@ -44,27 +44,36 @@ void Collectives::StartAlone() {
 // ---- Submissions ----
 
 absl::Status Collectives::Admit(const Collective& asked) {
-  if (absl::Status status = Check(asked, own_rank_); !status.ok()) return status;
+  const absl::Status checked = asked.given_up.ok() ? Check(asked, own_rank_) : CheckRequest(asked, own_rank_);
+  if (!checked.ok()) return checked;
   if (absl::Status status = joins_.CheckMaySubmit(); !status.ok()) return Annotate(status, asked.Describe());
   return Take(asked);
 }
 
-// Its name's place in flight.
+// Uses the place of its name in flight.
+template <typename Use>
+bool Collectives::WithPlace(const Collective& asked, const Use& use) const {
+  if (asked.shares_name()) return use(sink_->OnName(asked.name)->place());
+  std::lock_guard<std::mutex> lock(names_mutex_);
+  const auto place = places_.try_emplace(asked.id(own_rank_)).first;
+  const bool used = use(place->second);
+  if (place->second.idle()) places_.erase(place);
+  return used;
+}
+
+// Its name's place in flight, or that it waits for it.
 absl::Status Collectives::Take(const Collective& asked) {
   if (!IsPairwise(asked.kind)) {
-    bool entered = false;
-    if (asked.shares_name()) {
-      TensorName* name = sink_->OnName(asked.name);
-      if (name->asynchronous.load(std::memory_order_relaxed)) {
-        return absl::FailedPreconditionError(absl::StrCat("\"", asked.name,
-                                                          "\" is an asynchronous tensor, whose rounds "
-                                                          "are each rank's own; a collective needs another name"));
-      }
-      entered = name->Enter();
-    } else {
-      std::lock_guard<std::mutex> lock(names_mutex_);
-      entered = names_in_flight_.insert(asked.id(own_rank_)).second;
+    if (asked.shares_name() && sink_->OnName(asked.name)->asynchronous.load(std::memory_order_relaxed)) {
+      return absl::FailedPreconditionError(absl::StrCat("\"", asked.name,
+                                                        "\" is an asynchronous tensor, whose rounds "
+                                                        "are each rank's own; a collective needs another name"));
     }
+    const bool waits = !asked.given_up.ok();
+    const bool entered = WithPlace(asked, [&](FlightPlace& place) {
+      if (waits) place.Await();
+      return waits || place.Enter();
+    });
     if (!entered) {
       return Retryable(absl::AlreadyExistsError(absl::StrCat(
           "an operation \"", asked.name, "\" of ", asked.set->Describe(), " is still in flight on this rank")));
@@ -75,16 +84,45 @@ absl::Status Collectives::Take(const Collective& asked) {
 }
 
 void Collectives::Withdraw(const Collective& asked) {
-  if (asked.shares_name()) {
-    sink_->OnName(asked.name)->Leave();
-  } else if (!IsPairwise(asked.kind)) {
-    std::lock_guard<std::mutex> lock(names_mutex_);
-    names_in_flight_.erase(asked.id(own_rank_));
-  }
+  if (asked.given_up.ok() || IsPairwise(asked.kind)) return LeavePlace(asked);
+  WithPlace(asked, [](FlightPlace& place) { return place.Forgo(), true; });
+  asked.set->Leave();
+}
+
+// Of one that had it.
+void Collectives::LeavePlace(const Collective& asked) {
+  if (!IsPairwise(asked.kind)) WithPlace(asked, [](FlightPlace& place) { return place.Leave(), true; });
   asked.set->Leave();
 }
 
 void Collectives::Submit(Time now, Collective asked) {
+  if (asked.given_up.ok() || IsPairwise(asked.kind)) return BeginRound(now, std::move(asked));
+  if (stopped_) {
+    Withdraw(asked);
+    return sink_->OnCollectiveDone(std::move(asked.request), stop_cause_);
+  }
+  given_up_.push_back(std::move(asked));
+  RunGivenUp(now);
+}
+
+// A round that is given up comes behind the operation of its name that is in flight.
+bool Collectives::RunGivenUp(Time now) {
+  bool worked = false;
+  for (auto next = given_up_.begin(); next != given_up_.end() && !stopped_ && !fatal_;) {
+    if (!WithPlace(*next, [](FlightPlace& place) { return place.TakeTurn(); })) {
+      ++next;
+      continue;
+    }
+    worked = true;
+    Collective asked = std::move(*next);
+    next = given_up_.erase(next);
+    BeginRound(now, std::move(asked));
+  }
+  return worked;
+}
+
+// With the place of its name.
+void Collectives::BeginRound(Time now, Collective asked) {
   now_ = now;
   const uint64_t id = asked.id(own_rank_);
   if (asked.shares_name()) rounds_.Advance(id, sink_->OnName(asked.name)->rounds++);
@@ -106,13 +144,15 @@ void Collectives::Submit(Time now, Collective asked) {
       return Fatal(lost, links_.member(static_cast<uint32_t>(rank)));
     }
   }
-  if (!round->held()) Announce(round);
+  const absl::Status given_up = round->asked().given_up;
+  if (!round->held() && given_up.ok()) Announce(round);
   if (joins_.any_absent()) {
     for (const uint32_t rank : joins_.absent()) {
       if (!round->asked().set->PlaceOf(rank)) continue;
       joins_.Tell(now, rank, AbsentPart::Of(round->asked(), own_rank_, round->number()));
     }
   }
+  if (!given_up.ok()) return GiveUp(round, given_up, Told(given_up));
   if (round->AllAnnounced()) Begin(round);
 }
 
@@ -395,6 +435,7 @@ bool Collectives::Run(Time now) {
   if (stopped_) return false;
   now_ = now;
   bool worked = links_.Run(now);
+  if (!given_up_.empty()) worked |= RunGivenUp(now);
   worked |= joins_.Run(now);
   if (copies_ != nullptr) worked |= copies_->Run(now);
   int computing = kMostComputing;
@@ -440,6 +481,9 @@ Time Collectives::NextTimer() const {
   Time next = std::min(links_.NextTimer(), joins_.NextTimer());
   if (!alarms_.empty()) next = std::min(next, alarms_.begin()->first);
   if (copies_ != nullptr) next = std::min(next, copies_->NextTimer());
+  for (const Collective& asked : given_up_) {
+    if (!fatal_ && WithPlace(asked, [](const FlightPlace& place) { return place.free(); })) return 0;
+  }
   for (const auto& [priority, serial] : order_) {
     const PeerRound* round = rounds_.FindSerial(serial);
     if (round != nullptr && round->computes()) return 0;
@@ -458,6 +502,9 @@ std::string Collectives::Names(const PeerRound& round) const {
 
 std::string Collectives::DescribeWait(Time now, const Request* request) const {
   const auto found = requests_.find(request);
+  for (const Collective& asked : given_up_) {
+    if (asked.request.get() == request) return "it comes behind the operation of its name that is in flight";
+  }
   if (found == requests_.end()) {
     const std::string copies = copies_ == nullptr ? "" : copies_->DescribeWait(request);
     return copies.empty() ? joins_.DescribeWait(request) : copies;

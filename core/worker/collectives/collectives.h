@@ -35,6 +35,8 @@
 #define BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -44,7 +46,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "core/base/log.h"
 #include "core/base/time.h"
@@ -57,6 +58,7 @@
 #include "core/worker/collectives/peer_links.h"
 #include "core/worker/collectives/peer_round.h"
 #include "core/worker/collectives/round_table.h"
+#include "core/worker/tensor/flight_place.h"
 #include "core/worker/tensor/operation.h"
 #include "core/worker/tensor/tensor.h"
 
@@ -101,7 +103,8 @@ class Collectives : private PeerLinksHandler, private JoinsHandler, private Coll
   // Behind Stop.
   void DropCopies() { copies_.reset(); }
 
-  // Checks an operation and takes its name's place in flight. Not OK: refused, nothing happened. Any thread.
+  // Checks an operation and takes its name's place in flight, or, of a round that is given up, waits for it. Not OK:
+  // refused, nothing happened. Any thread.
   absl::Status Admit(const Collective& asked);
   // Gives the place back of one that was admitted and is not submitted. Any thread.
   void Withdraw(const Collective& asked);
@@ -130,6 +133,7 @@ class Collectives : private PeerLinksHandler, private JoinsHandler, private Coll
     if (std::exchange(stopped_, true)) return requests;
     stop_cause_ = why;
     for (const PeerRound* round : rounds_.Submitted()) requests.push_back(round->asked().request);
+    for (const Collective& asked : given_up_) requests.push_back(asked.request);
     if (copies_ != nullptr) {
       for (std::shared_ptr<Request>& request : copies_->Disown()) requests.push_back(std::move(request));
     }
@@ -138,7 +142,8 @@ class Collectives : private PeerLinksHandler, private JoinsHandler, private Coll
   }
 
   size_t in_flight() const {
-    return requests_.size() + (joins_.waits() ? 1 : 0) + (copies_ == nullptr ? 0 : copies_->in_flight());
+    return requests_.size() + given_up_.size() + (joins_.waits() ? 1 : 0) +
+           (copies_ == nullptr ? 0 : copies_->in_flight());
   }
   // What an operation waits for; empty: it has none such.
   std::string DescribeWait(Time now, const Request* request) const;
@@ -164,6 +169,11 @@ class Collectives : private PeerLinksHandler, private JoinsHandler, private Coll
   void OnCopiesEnded(std::shared_ptr<Request> request, const absl::Status& outcome) override;
 
   absl::Status Take(const Collective& asked);
+  template <typename Use>
+  bool WithPlace(const Collective& asked, const Use& use) const;
+  void LeavePlace(const Collective& asked);
+  void BeginRound(Time now, Collective asked);
+  bool RunGivenUp(Time now);
   void Refuse(Time now, const AbsentPart& part, uint64_t number, const absl::Status& why);
   void OnAnnounce(uint32_t rank, std::span<const std::byte> body);
   bool PassedByStages(uint32_t rank, const PeerAnnouncement& announcement, const TensorName& name);
@@ -200,15 +210,16 @@ class Collectives : private PeerLinksHandler, private JoinsHandler, private Coll
   uint32_t job_size_ = 1;
   int32_t own_rank_ = 0;
 
-  std::mutex names_mutex_;
-  absl::flat_hash_set<uint64_t> names_in_flight_;
+  mutable std::mutex names_mutex_;
+  mutable std::map<uint64_t, FlightPlace> places_;  // of names that are no tensor's, while they are taken or waited for
+  std::vector<Collective> given_up_;                // rounds that wait for their turn
 
   RoundTable rounds_;
   struct FailedRound {
     uint64_t number;
     absl::Status why;
   };
-  absl::flat_hash_map<uint64_t, FailedRound> failed_staged_;  // by id: the last
+  absl::flat_hash_map<uint64_t, std::deque<FailedRound>> failed_staged_;  // by id: the last ones
   absl::flat_hash_map<const Request*, PeerRound*> requests_;
   std::set<std::pair<int64_t, uint64_t>> order_;  // of rounds that move: complement of the priority, serial
   std::set<std::pair<Time, uint64_t>> alarms_;    // deadlines and releases, by serial

@@ -115,7 +115,7 @@ void Collectives::Leave(PeerRound* round, const absl::Status& outcome) {
   const Collective asked = round->asked();
   requests_.erase(asked.request.get());
   rounds_.Erase(round);
-  Withdraw(asked);
+  LeavePlace(asked);
   if (asked.gpu != nullptr) return copies_->End(now_, asked, outcome);
   if (!joins_.Drop(asked.request.get())) sink_->OnCollectiveDone(asked.request, outcome);
 }
@@ -145,6 +145,10 @@ void Collectives::Stop(const absl::Status& why) {
   }
   links_.Stop();
   for (PeerRound* round : rounds_.Submitted()) Leave(round, why);
+  for (const Collective& asked : std::exchange(given_up_, {})) {
+    Withdraw(asked);
+    sink_->OnCollectiveDone(asked.request, why);
+  }
   if (copies_ != nullptr) copies_->Stop();
   joins_.Stop(why);
   rounds_.Clear();

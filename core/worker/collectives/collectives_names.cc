@@ -1,8 +1,17 @@
 // Operations of one name of which some ranks go through stages and some from worker to worker: see collectives.h.
+#include <algorithm>
+#include <deque>
+
 #include "absl/strings/str_cat.h"
 #include "core/worker/collectives/collectives.h"
 
 namespace byteps {
+namespace {
+
+// So many rounds that have failed in a row are remembered of a name, for ranks that come to them later.
+constexpr size_t kMostFailed = 16;
+
+}  // namespace
 
 absl::Status Collectives::Clash(const PeerAnnouncement& announcement, const Operation& staged) const {
   const std::string other =
@@ -29,8 +38,11 @@ bool Collectives::PassedByStages(uint32_t rank, const PeerAnnouncement& announce
     return true;
   }
   const auto failed = failed_staged_.find(id);
-  if (failed == failed_staged_.end() || failed->second.number != number) return false;
-  SendAbort(rank, id, number, failed->second.why, false);
+  if (failed == failed_staged_.end()) return false;
+  const auto round = std::find_if(failed->second.begin(), failed->second.end(),
+                                  [&](const FailedRound& each) { return each.number == number; });
+  if (round == failed->second.end()) return false;
+  SendAbort(rank, id, number, round->why, false);
   return true;
 }
 
@@ -56,7 +68,10 @@ absl::Status Collectives::BeginStaged(Time now, const Operation& staged) {
 
 void Collectives::FailStaged(const Operation& staged, const absl::Status& why) {
   if (job_size_ == 1 || stopped_) return;
-  failed_staged_[Collective::IdOfName(staged.asked.tensor->name().text())] = {staged.round, why};
+  const uint64_t id = Collective::IdOfName(staged.asked.tensor->name().text());
+  std::deque<FailedRound>& rounds = failed_staged_[id];
+  if (rounds.size() == kMostFailed) rounds.pop_front();
+  rounds.push_back({staged.round, absl::IsCancelled(why) ? Told(why) : why});
 }
 
 }  // namespace byteps

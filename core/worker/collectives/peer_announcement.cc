@@ -79,6 +79,7 @@ PeerAnnouncement PeerAnnouncement::Of(const Collective& asked, int32_t rank, uin
   body.capacity = asked.capacity;
   body.prescale = asked.prescale;
   body.postscale = asked.postscale;
+  body.match = asked.match;
   body.group_size = asked.group_size;
   body.group_index = asked.group_index;
   body.flags = (asked.output == nullptr ? wire::kNoCapacity : 0) | (asked.scaled ? wire::kScaled : 0);
@@ -131,7 +132,8 @@ uint64_t PeerAnnouncement::bytes() const {
 }
 
 std::string PeerAnnouncement::Terms(bool any_rows) const {
-  if (kind() == CollectiveKind::kBarrier) return "barrier";
+  const std::string number = body.match == 0 ? "" : absl::StrCat(", number ", body.match);
+  if (kind() == CollectiveKind::kBarrier) return absl::StrCat("barrier", number);
   std::string text = IsPairwise(kind()) ? "a message" : KindName(kind());
   if (IsReducing(kind())) absl::StrAppend(&text, " (", OpName(body.reduction), ")");
   if (IsRooted(kind())) absl::StrAppend(&text, " with root ", body.root);
@@ -147,7 +149,7 @@ std::string PeerAnnouncement::Terms(bool any_rows) const {
   if (body.group_size != 0) {
     absl::StrAppend(&text, ", operation ", body.group_index, " of a group of ", body.group_size);
   }
-  return text;
+  return text + number;
 }
 
 absl::Status Compare(std::span<const PeerAnnouncement> announcements) {

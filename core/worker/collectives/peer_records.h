@@ -37,6 +37,7 @@ struct AnnounceBody {
   uint64_t capacity;
   double prescale;
   double postscale;
+  uint64_t match;  // a number of the caller's; 0: none
   uint32_t group_size;
   uint32_t group_index;
   uint32_t flags;
@@ -46,7 +47,7 @@ struct AnnounceBody {
   uint32_t payload;
   uint32_t reserved;
 };
-static_assert(sizeof(AnnounceBody) == 112);
+static_assert(sizeof(AnnounceBody) == 120);
 
 // The keys of output and scratch follow, `key_size` bytes each (both always), then `count` entries.
 struct ReadyBody {

@@ -19,7 +19,7 @@ void PeerRound::Start(Collective asked, int32_t own_rank, Time now) {
   if (state_ == PeerRoundState::kRefused) return;
   state_ = PeerRoundState::kGathering;
   held_ = asked_.gpu != nullptr;
-  if (!held_) Release(asked_.input);
+  if (!held_ && asked_.given_up.ok()) Release(asked_.input);
 }
 
 void PeerRound::Release(const std::byte* input) {

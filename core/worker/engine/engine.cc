@@ -2,35 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "core/reduce/dtype.h"
+#include "core/worker/engine/admission.h"
 #include "core/worker/engine/alone_stage.h"
+#include "core/worker/tensor/flight_place.h"
 
 namespace byteps {
-namespace {
-
-absl::Status CheckBuffer(const Submission& asked, const char* which, const void* address) {
-  const Tensor& tensor = *asked.tensor;
-  if (tensor.bytes() == 0) return absl::OkStatus();
-  if (address == nullptr) return absl::InvalidArgumentError(absl::StrCat(tensor.Describe(), ": ", which, " is NULL"));
-  const uint64_t alignment = DtypeAlignment(asked.DtypeInMemory());
-  if (reinterpret_cast<uintptr_t>(address) % alignment != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(tensor.Describe(), ": ", which, " is not aligned to ", alignment, " bytes"));
-  }
-  return absl::OkStatus();
-}
-
-bool Overlap(const std::byte* a, const std::byte* b, uint64_t bytes) {
-  const auto x = reinterpret_cast<uintptr_t>(a), y = reinterpret_cast<uintptr_t>(b);
-  return x < y ? y - x < bytes : x - y < bytes;
-}
-
-}  // namespace
 
 Engine::Engine(EngineOptions options, EngineHandler* handler, Logger* log)
     : options_(options), handler_(handler), log_(log) {}
@@ -168,51 +148,38 @@ std::string Engine::DescribeStages() const {
 absl::Status Engine::Admit(const Submission& asked) const {
   if (asked.tensor == nullptr) return absl::InvalidArgumentError("tensor is NULL");
   if (asked.tensor->table() != &tensors_) return absl::InvalidArgumentError("the tensor belongs to another session");
+  if (absl::Status status = CheckSubmission(asked, size_); !status.ok()) return status;
   const Tensor& tensor = *asked.tensor;
-  bool reads_input = true;
-  if (asked.kind == wire::Operation::kPushPull) {
-    if (absl::Status status = CheckReduction(tensor.dtype(), asked.reduction); !status.ok()) {
-      return Annotate(status, tensor.Describe());
-    }
-    if (tensor.asynchronous() && asked.reduction != BPS_SUM) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          tensor.Describe(), " is asynchronous: what is pushed is added to its value, so BPS_SUM is all there is"));
-    }
-  } else if (tensor.asynchronous()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(tensor.Describe(), " is asynchronous: it can be pushed and pulled, not broadcast"));
-  } else {
-    if (asked.root < 0 || static_cast<uint32_t>(asked.root) >= size_) {
-      return absl::InvalidArgumentError(absl::StrCat(tensor.Describe(), ": root ", asked.root,
-                                                     " is no rank of this job, which has ", size_, " workers"));
-    }
-    // On the other ranks the caller has set it to NULL or to anything.
-    reads_input = asked.input != nullptr;
-  }
-  if (reads_input) {
-    if (absl::Status status = CheckBuffer(asked, "input", asked.input); !status.ok()) return status;
-    if (asked.input != asked.output && Overlap(asked.input, asked.output, asked.BytesInMemory())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(tensor.Describe(), ": input and output overlap without being equal"));
-    }
-  }
-  if (absl::Status status = CheckBuffer(asked, "output", asked.output); !status.ok()) return status;
   if (collectives_ != nullptr) {
     if (absl::Status status = collectives_->joins().CheckMaySubmit(); !status.ok()) {
       return Annotate(status, tensor.Describe());
     }
   }
-  if (!tensor.name().Enter()) {
+  if (!asked.given_up.ok()) {
+    tensor.name().place().Await();
+    return absl::OkStatus();
+  }
+  if (!tensor.name().place().Enter()) {
     return Retryable(absl::AlreadyExistsError(
         absl::StrCat("an operation on tensor \"", tensor.name().text(), "\" is still in flight on this rank")));
   }
   return absl::OkStatus();
 }
 
+void Engine::Withdraw(const Submission& asked) {
+  FlightPlace& place = asked.tensor->name().place();
+  asked.given_up.ok() ? place.Leave() : place.Forgo();
+}
+
 void Engine::Submit(Time now, Submission asked) {
   if (!failure_.ok()) {
-    asked.tensor->name().Leave();
+    Withdraw(asked);
     completions_.push_back({std::move(asked.request), failure_});
+    return;
+  }
+  if (!asked.given_up.ok()) {
+    given_up_.push_back(std::move(asked));
+    RunGivenUp(now);
     return;
   }
   Operation* operation = Take(now, std::move(asked));
@@ -257,7 +224,7 @@ Operation* Engine::Take(Time now, Submission asked) {
     name.operation = operation;
     return operation;
   } catch (...) {
-    name.Leave();
+    name.place().Leave();
     completions_.push_back({request, absl::ResourceExhaustedError("there is no memory for the operation")});
     throw;
   }
@@ -309,87 +276,6 @@ void Engine::Abort(Time now, Operation* operation, const absl::Status& why) {
   End(operation, Retryable(Annotate(why, DescribeOperation(*operation))));
 }
 
-// ---- Joins ----
-
-void Engine::TellAbsent(Time now, const Operation& operation, uint32_t rank) {
-  if (operation.asked.tensor->asynchronous()) return;  // waits for no other rank
-  const Submission& from = operation.asked;
-  Collective asked;
-  asked.kind = from.kind == wire::Operation::kPushPull ? CollectiveKind::kAllReduce : CollectiveKind::kBroadcast;
-  asked.reduction = from.reduction;
-  asked.name = from.tensor->name().text();
-  asked.set = ProcessSet::All(size_);
-  asked.dtype = from.tensor->dtype();
-  asked.shape = from.tensor->shape();
-  asked.root = from.root;
-  asked.scaled = from.scaled;
-  asked.prescale = from.prescale;
-  asked.postscale = from.postscale;
-  asked.group_size = from.group_size;
-  asked.group_index = from.group_index;
-  asked.timeout = from.timeout;
-  AbsentPart part = AbsentPart::Of(asked, static_cast<int32_t>(own_rank_), operation.round);
-  part.through_stages = true;
-  collectives_->joins().Tell(now, rank, part);
-}
-
-void Engine::OnAbsent(Time now, uint32_t rank) {
-  for (const auto& [id, operation] : operations_) {
-    // What only takes part with zeros, another rank has submitted: that one tells, when it has heard of the join.
-    if (!collectives_->joins().Holds(operation->asked.request.get())) TellAbsent(now, *operation, rank);
-  }
-}
-
-// Rounds that this rank has not submitted before the one it is told of were given up by those that had.
-bool Engine::OnTakePart(Time now, const AbsentPart& part) {
-  const absl::StatusOr<Tensor*> tensor = tensors_.Declare(part.asked.name, part.asked.body.dtype, part.asked.shape);
-  if (!tensor.ok() || !failure_.ok()) return true;
-  TensorName& name = (*tensor)->name();
-  if (name.rounds > part.asked.body.round) return true;
-  if (absl::Status gap = part.CheckGap(name.rounds); !gap.ok()) return OnCollectivesFatal(gap, 0), true;
-  absl::StatusOr<Collective> zero = part.ToCollective(static_cast<int32_t>(own_rank_), size_);
-  if (!zero.ok()) return true;
-  if (!name.Enter()) return false;
-  const bool last = name.rounds == part.asked.body.round;
-  Submission asked;
-  asked.tensor = *tensor;
-  asked.kind =
-      part.asked.kind() == CollectiveKind::kBroadcast ? wire::Operation::kBroadcast : wire::Operation::kPushPull;
-  asked.reduction = zero->reduction;
-  asked.root = zero->root;
-  asked.group_size = zero->group_size;
-  asked.group_index = zero->group_index;
-  asked.scaled = zero->scaled;
-  asked.prescale = zero->prescale;
-  asked.postscale = zero->postscale;
-  asked.timeout = zero->timeout;
-  asked.request = std::make_shared<Request>(nullptr, nullptr);
-  asked.output = collectives_->joins().Hold(asked.request.get(), (*tensor)->bytes());
-  asked.input = asked.output;
-  const absl::Status none =
-      last ? part.CheckZeros(absl::StrCat("rank ", own_rank_)) : absl::AbortedError("it was given up");
-  if (none.ok()) {
-    Submit(now, std::move(asked));
-  } else {
-    Refuse(now, std::move(asked), none);
-  }
-  return last;
-}
-
-// Gives an operation up before any stage has it, so that none ends it well.
-void Engine::Refuse(Time now, Submission asked, const absl::Status& why) {
-  Operation* operation = Take(now, std::move(asked));
-  by_request_.emplace(operation->asked.request.get(), operation);
-  RefuseTaken(operation, why);
-}
-
-void Engine::RefuseTaken(Operation* operation, const absl::Status& why) {
-  Tensor* tensor = operation->asked.tensor;
-  tensor->owed.push_back({operation->round, operation->fingerprint, why});
-  if (assignments_.CutFor(tensor, operation->round)) OnAssigned(tensor);
-  End(operation, why);
-}
-
 // ---- Assignments ----
 
 // The cut has come: so the stages may tell the others of what was given up before.
@@ -423,6 +309,7 @@ bool Engine::Poll(Time now) {
   }
   worked |= CheckDeadlines(now);
   if (now >= stall_look_) CheckStalls(now);
+  if (!given_up_.empty()) worked |= RunGivenUp(now);
   if (!fatal_.ok() && now >= fatal_at_) {
     const absl::Status why = fatal_;
     // Before the links close, which the others notice: what this member says of itself is the cause that they should
@@ -480,6 +367,9 @@ std::string Engine::Awaited(const Operation& operation) const {
 
 std::string Engine::DescribeWait(Time now, const Request* request) const {
   const auto it = by_request_.find(request);
+  for (const Submission& asked : given_up_) {
+    if (asked.request.get() == request) return "it comes behind the operation of its name that is in flight";
+  }
   if (it == by_request_.end()) return collectives_ == nullptr ? "" : collectives_->DescribeWait(now, request);
   const Operation& operation = *it->second;
   std::string text = absl::StrCat(DescribeOperation(operation), ", is ",
@@ -494,6 +384,10 @@ std::string Engine::DescribeWait(Time now, const Request* request) const {
 Time Engine::NextTimer() const {
   if (!failure_.ok()) return kNever;
   if (!root_copies_.empty() || assignments_.pending()) return 0;
+  if (std::any_of(given_up_.begin(), given_up_.end(),
+                  [](const Submission& asked) { return asked.tensor->name().place().free(); })) {
+    return 0;
+  }
   Time next = alarms_.empty() ? kNever : alarms_.begin()->first;
   if (!operations_.empty()) next = std::min(next, stall_look_);
   if (!fatal_.ok()) next = std::min(next, fatal_at_);
@@ -513,7 +407,7 @@ void Engine::OnEnqueued(Operation* operation) {
   operation->left = true;
   TensorName& name = operation->asked.tensor->name();
   name.operation = nullptr;
-  name.Leave();
+  name.place().Leave();
 }
 
 void Engine::OnGivingUp(Operation* operation, const absl::Status& why, bool) {
@@ -546,7 +440,7 @@ void Engine::End(Operation* operation, const absl::Status& outcome) {
   if (!left) name.operation = nullptr;
   operations_.erase(operation->id);
   // Last: from here on the name may be submitted again.
-  if (!left) name.Leave();
+  if (!left) name.place().Leave();
 }
 
 void Engine::EndRequests(const absl::Status& why) {
@@ -559,6 +453,7 @@ void Engine::EndRequests(const absl::Status& why) {
     if (request != nullptr) completions_.push_back({request, why});
   }
   by_request_.clear();  // they are not cancelled any more
+  EndGivenUp(why);
   if (collectives_ == nullptr) return;
   for (const std::shared_ptr<Request>& request : collectives_->Disown(why)) completions_.push_back({request, why});
 }
@@ -585,6 +480,7 @@ void Engine::Fail(Time, const absl::Status& why) {
     if (!assignments_.Awaits(*operation)) stages_.front()->Drop(operation);
     End(operation, why);
   }
+  EndGivenUp(why);
   assignments_.Clear();
   alarms_.clear();
 }

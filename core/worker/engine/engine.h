@@ -7,7 +7,7 @@
 //     engine.Join(now, epoch, own_member);
 //
 //     Tensor* tensor = *engine.tensors().Declare(name, dtype, shape);      // any thread
-//     absl::Status refused = engine.Admit(&submission);                    // any thread
+//     absl::Status refused = engine.Admit(submission);                     // any thread
 //     engine.Submit(now, submission);
 //     while (engine.Poll(now)) ...
 //     for (Completion& completion : engine.TakeCompletions()) completion.Run();
@@ -23,6 +23,9 @@
 //                drives decides where callbacks run, and may do so without holding the engine.
 // Failure.       After Fail, or when a stage cannot go on, every operation ends with the first cause, input and output
 //                have ended for good, and Submit fails what comes later. failure() tells.
+// Given up.      A submission with a cause in `given_up` uses its round up without taking part: the others hear of it,
+//                and it ends here at once, or behind the operation of its name that is in flight, whose place it waits
+//                for. Nothing else is admitted under the name before.
 // Deadlines.     The servers know an operation's deadline and who is missing, so they speak first; the engine's own
 //                clock is the fallback, kDeadlineGrace later. What never left this worker ends at its deadline.
 #ifndef BYTEPS_CORE_WORKER_ENGINE_ENGINE_H_
@@ -31,6 +34,7 @@
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -112,8 +116,11 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   std::string missing() const;
 
   TensorTable& tensors() { return tensors_; }
-  // Checks a submission and takes its name's place in flight. Not OK: refused, nothing happened. Any thread.
+  // Checks a submission and takes its name's place in flight, or, of a round that is given up, waits for it. Not OK:
+  // refused, nothing happened. Any thread.
   absl::Status Admit(const Submission& asked) const;
+  // Gives the place back of one that was admitted and is not submitted. Any thread.
+  static void Withdraw(const Submission& asked);
 
   // Takes an admitted submission. Its request ends, whatever happens; if this throws, by then or in Fail.
   void Submit(Time now, Submission asked);
@@ -144,7 +151,9 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   bool Sent();
 
   const absl::Status& failure() const { return failure_; }
-  size_t in_flight() const { return operations_.size() + (collectives_ == nullptr ? 0 : collectives_->in_flight()); }
+  size_t in_flight() const {
+    return operations_.size() + given_up_.size() + (collectives_ == nullptr ? 0 : collectives_->in_flight());
+  }
   // Every request ends with `why`, and so does what is submitted later. Stages, transports and memory stay as they are,
   // and are not used any more: for an engine whose thread is inside a plugin that does not return.
   void EndRequests(const absl::Status& why);
@@ -170,12 +179,16 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
     handler_->OnTellPeers(members, lane);
   }
   bool OnTakePart(Time now, const AbsentPart& part) override;
+  std::optional<bool> TakePart(Time now, const AbsentPart& part);
   void OnAbsent(Time now, uint32_t rank) override;
   TensorName* OnName(const std::string& text) override { return tensors_.Name(text); }
   void OnClash(Time now, Operation* staged, const absl::Status& why) override { Abort(now, staged, why); }
   void TellAbsent(Time now, const Operation& operation, uint32_t rank);
   void Refuse(Time now, Submission asked, const absl::Status& why);
   void RefuseTaken(Operation* operation, const absl::Status& why);
+  void Owe(const Operation& operation, const absl::Status& why);
+  bool RunGivenUp(Time now);
+  void EndGivenUp(const absl::Status& why);
 
   // AssignmentsSink.
   void OnDeclare(const std::vector<control::TensorSpec>& tensors) override { handler_->OnDeclare(tensors); }
@@ -216,6 +229,7 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   absl::flat_hash_map<uint64_t, std::unique_ptr<Operation, Deleter>> operations_;
   absl::flat_hash_map<const Request*, Operation*> by_request_;
   RootCopies root_copies_;
+  std::vector<Submission> given_up_;                           // rounds that wait for their turn
   std::pmr::set<std::pair<Time, uint64_t>> alarms_{&memory_};  // by time, operation
   uint64_t next_operation_ = 1;
   PathCosts paths_;

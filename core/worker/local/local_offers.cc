@@ -116,7 +116,7 @@ absl::Status LocalOffers::Compare(const LocalRound& round) const {
     const LocalReport& report = round.reports[index];
     if (SameAsked(report.offer, first.offer)) continue;
     absl::StrAppend(&others, "; ", neighbours_->description(index), ": ", describe(report));
-    if (describe(report) == describe(first)) absl::StrAppend(&others, " (of another shape, root or scaling)");
+    if (describe(report) == describe(first)) absl::StrAppend(&others, " (of another shape, root, scaling or number)");
   }
   if (others.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -376,7 +376,10 @@ void LocalStage::OnPiece(LocalRound* round) {
 
 void LocalStage::OnPieceFailed(LocalRound* round, int32_t code, size_t culprit) {
   const std::string& who = neighbours_->description(culprit);
-  if (code == BPS_UNAVAILABLE) return Lose(culprit, absl::UnavailableError("the connection to " + who + " is lost"));
+  if (code == BPS_UNAVAILABLE) {
+    return Lose(culprit, absl::UnavailableError("the connection to " + who +
+                                                " is lost: its memory cannot be read or written any more"));
+  }
   // The member that ended the access tells why: it has given the round up, or its session has failed.
   work_.Withdraw(now_, round);
   FailSoon(round, MakeStatus(code, "the memory of " + who + " could not be read or written"), After(now_, kLossGrace));

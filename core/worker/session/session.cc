@@ -280,11 +280,12 @@ absl::Status Session::SubmitAll(std::vector<Asked> all) {
       if (status.ok()) continue;
       for (size_t i = 0; i < admitted; ++i) {
         if (const auto* submission = std::get_if<Submission>(&all[i])) {
-          submission->tensor->name().Leave();
+          Engine::Withdraw(*submission);
         } else {
           engine_->collectives()->Withdraw(std::get<Collective>(all[i]));
         }
       }
+      driver_.Wake();  // another may wait for such a place
       return status;
     }
     return absl::OkStatus();

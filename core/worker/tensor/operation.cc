@@ -7,6 +7,11 @@
 #include "core/reduce/dtype.h"
 
 namespace byteps {
+namespace {
+
+constexpr uint64_t kMatch = 0x6d61746368;
+
+}  // namespace
 
 uint32_t PartCount(const Operation& operation) {
   const Tensor& tensor = *operation.asked.tensor;
@@ -51,6 +56,11 @@ uint64_t Fingerprint(const Submission& asked) {
     hash.Add(std::bit_cast<uint64_t>(asked.prescale));
     hash.Add(std::bit_cast<uint64_t>(asked.postscale));
   }
+  if (asked.match != 0) {
+    // So that it is no place in a group and no factor.
+    hash.Add(kMatch);
+    hash.Add(asked.match);
+  }
   return hash.value();
 }
 
@@ -77,7 +87,8 @@ std::string DescribeOperation(const Operation& operation) {
   const std::string what = asked.kind == wire::Operation::kBroadcast
                                ? absl::StrCat("broadcast from rank ", asked.root)
                                : absl::StrCat("push_pull (", OpName(asked.reduction), ")");
-  return absl::StrCat(what, " of ", asked.tensor->Describe(), ", round ", operation.round);
+  return absl::StrCat(what, " of ", asked.tensor->Describe(), ", round ", operation.round,
+                      asked.match == 0 ? "" : absl::StrCat(", number ", asked.match));
 }
 
 }  // namespace byteps

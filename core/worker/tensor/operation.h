@@ -39,10 +39,14 @@ struct Submission {
   // Of collectives that go this way: a part of a group (0: none), and the factors that the caller applies, for
   // comparing.
   uint32_t group_size = 0, group_index = 0;
+  uint64_t match = 0;  // a number of the caller's, for comparing; 0: none
   bool scaled = false;
   double prescale = 1, postscale = 1;
   int64_t priority = 0;
   Time timeout = 0;  // of the whole operation, more than 0
+  // Not OK: this rank takes no part. The round is used up and ends with this, here and at the other ranks; there is no
+  // input and no output.
+  absl::Status given_up;
   std::shared_ptr<Request> request;
   // What takes down what becomes of it, and when it was submitted; nullptr: nothing does.
   Timeline* timeline = nullptr;
@@ -84,8 +88,8 @@ uint32_t PartCount(const Operation& operation);
 // Where its bytes are and its result belongs. A broadcast has no source but at its root, and no target there.
 Areas AreasOf(const Operation& operation, uint32_t own_rank);
 
-// A number that is equal on all ranks exactly if they ask the same of a tensor: data type, shape, operation, reduction
-// and root.
+// A number that is equal on all ranks exactly if they ask the same of a tensor: data type, shape, operation, reduction,
+// root, place in a group, scaling and the caller's number.
 uint64_t Fingerprint(const Submission& asked);
 
 // "push_pull (sum) of "w" (float32, 3), round 7", for errors.

@@ -2,14 +2,14 @@
 //
 //     TensorTable table;
 //     absl::StatusOr<Tensor*> tensor = table.Declare("layer1.weight", BPS_FLOAT32, shape);   // any thread
-//     if (!tensor->name().Enter()) ...           // an operation on this name is in flight already
+//     if (!tensor->name().place().Enter()) ...   // an operation on this name is in flight already
 //     for (Tensor* fresh : table.TakeUndeclared()) ...   // to be told to the coordinator
 //
 // The subtle parts:
 //
 // Names.    A name is not bound to one shape: declaring it with another gives another handle, and both stay valid.
 //           Rounds are counted per name, whatever the handle, and at most one operation per name is in flight.
-// Threads.  Declare, Enter and what is const may be called by any thread. Everything said to belong to the engine is
+// Threads.  Declare, place() and what is const may be called by any thread. Everything said to belong to the engine is
 //           touched by the thread that drives it.
 // Lifetime. Handles live as long as the table; they are never moved.
 #ifndef BYTEPS_CORE_WORKER_TENSOR_TENSOR_H_
@@ -34,6 +34,7 @@
 #include "absl/strings/string_view.h"
 #include "core/worker/memory/huge_pages.h"
 #include "core/worker/tensor/cut.h"
+#include "core/worker/tensor/flight_place.h"
 
 namespace byteps {
 
@@ -50,9 +51,8 @@ class TensorName {
   // Position in the order of declaration.
   uint64_t order() const { return order_; }
 
-  // Takes the one place in flight; false if it is taken.
-  bool Enter() { return !in_flight_.exchange(true, std::memory_order_acq_rel); }
-  void Leave() { in_flight_.store(false, std::memory_order_release); }
+  // Of the one operation in flight.
+  FlightPlace& place() { return place_; }
 
   // Are there asynchronous tensors of this name? Their rounds are each rank's own.
   std::atomic<bool> asynchronous{false};
@@ -64,7 +64,7 @@ class TensorName {
  private:
   const std::string text_;
   const uint64_t order_;
-  std::atomic<bool> in_flight_{false};
+  FlightPlace place_;
 };
 
 // A handle.

@@ -1,5 +1,6 @@
 // What each worker of a job of two does with byteps.hpp: spans, callbacks, futures, memory that requests own, groups,
-// errors as values, two sessions. test_cpp_job.py builds and starts it; the exit status is 0 if everything was right.
+// errors as values, two sessions, rounds that are given up, numbers that must agree. test_cpp_job.py builds and starts
+// it; the exit status is 0 if everything was right.
 #include <atomic>
 #include <chrono>
 #include <complex>
@@ -264,6 +265,61 @@ void Collectives(byteps::Session& session, int rank) {
   EXPECT(session.Join().Wait() == 1);
 }
 
+// Rank 0 does not come to a round; the next one is whole.
+void GivenUpRounds(byteps::Session& session, int rank) {
+  const auto tensor = Declare(session, "given up", 3);
+  const Vector three = {1, 2, 3};
+  const auto check = [rank](const byteps::Status& status) {
+    EXPECT(status.code() == (rank == 0 ? BPS_CANCELLED : BPS_ABORTED));
+    EXPECT(status.message().find("no memory") != std::string::npos);
+    EXPECT(rank == 0 || status.message().find("rank 0") != std::string::npos);
+  };
+  Vector values = three;
+  check(rank == 0 ? session.GiveUpPushPull(tensor, Op::kSum, "no memory").TryWait()
+                  : session.PushPull(tensor, values, Op::kSum).TryWait());
+  check(rank == 0 ? session.GiveUpBroadcast(tensor, 1, "no memory").TryWait()
+                  : session.Broadcast(tensor, values, 1).TryWait());
+  values = three;
+  session.PushPull(tensor, values, Op::kSum).Wait();
+  EXPECT((values == Vector{2, 4, 6}));
+
+  const auto gather = [&] { return Collective::AllGather("given up", three, {3}, {.match = 5}); };
+  check(rank == 0
+            ? session.GiveUp(Collective::AllGather("given up", Vector(), {3}, {.match = 5}), "no memory").TryWait()
+            : session.Start(gather()).TryWait());
+  auto whole = session.Start(gather());
+  whole.Wait();
+  EXPECT(whole.Output<float>().data.size() == 6);
+
+  const int64_t last = 8;
+  const std::span<const int64_t> rows(&last, 1);
+  const auto add = [&] { return session.SparseAllReduce<float>("given up rows", rows, three, {9, 3}, Op::kSum); };
+  check(rank == 0 ? session.GiveUpSparseAllReduce<float>("given up rows", {9, 3}, Op::kSum, "no memory").TryWait()
+                  : add().TryWait());
+  auto sum = add();
+  sum.Wait();
+  EXPECT(sum.Output<float>().data.back() == 6);
+}
+
+void NumbersThatMustAgree(byteps::Session& session, int rank) {
+  const auto tensor = Declare(session, "matched", 3);
+  const auto number = static_cast<uint64_t>(rank) + 7;
+  const auto check = [](const byteps::Status& status) { EXPECT(status.code() == BPS_FAILED_PRECONDITION); };
+  Vector values(3, 1);
+  check(session.PushPull(tensor, values, Op::kSum, {.match = number}).TryWait());
+  check(session.Broadcast(tensor, values, 0, {.match = number}).TryWait());
+  values = Vector(3, 1);
+  session.PushPull(tensor, values, Op::kSum, {.match = 7}).Wait();
+  EXPECT(values[2] == 2);
+
+  const byteps::CollectiveOptions options = {.match = number};
+  check(session.Start(Collective::AllReduce("matched", values, {3}, Op::kSum, options)).TryWait());
+  const int64_t first = 0;
+  const std::span<const int64_t> rows(&first, 1);
+  check(session.SparseAllReduce<float>("matched rows", rows, values, {9, 3}, Op::kSum, options).TryWait());
+  session.Start(Collective::Barrier("matched", {.match = 7})).Wait();
+}
+
 }  // namespace
 
 int main() {
@@ -276,7 +332,9 @@ int main() {
   Groups(session, rank);
   Errors(session, rank);
   TwoSessions(session);
-  Collectives(session, rank);
+  GivenUpRounds(session, rank);
+  NumbersThatMustAgree(session, rank);
+  Collectives(session, rank);  // the last: it joins
   session.Shutdown();
   std::printf("rank %d: everything was right\n", rank);
   return 0;

@@ -237,6 +237,21 @@ TEST_P(ReducerFailureTest, GoingOnGivesTheEarlierRoundUp) {
   ExpectUsable(session, 3);
 }
 
+TEST_P(ReducerFailureTest, ARankThatGivesSeveralRoundsUpIsHeardInAll) {
+  ReductionSession* session = world.Open(2);
+  ASSERT_NE(session, nullptr);
+  const Together first(Large(1), 2, {}, 1);
+  const Together second(Large(2), 2, {}, 2);
+  session->worker(0).Cancel(first.ask, BPS_CANCELLED, "no memory");
+  session->worker(0).Cancel(second.ask, BPS_CANCELLED, "no memory");
+  ASSERT_TRUE(Ended(session, 0, second.ask));
+  session->worker(1).Push(first.of(1));
+  ExpectError(session, 1, first.ask, BPS_ABORTED, {"is past", "round 2 has failed", "rank 0", "gave up: no memory"});
+  session->worker(1).Push(second.of(1));
+  ExpectError(session, 1, second.ask, BPS_ABORTED, {"rank 0", "gave up: no memory"});
+  ExpectUsable(session, 3);
+}
+
 TEST_P(ReducerFailureTest, DeadlineNamesWhoIsMissing) {
   ReductionSession* session = world.Open(4);
   ASSERT_NE(session, nullptr);

@@ -21,7 +21,7 @@ export push_pull!, push_pull_async!, bcast!, bcast_async!, barrier, shutdown, de
 export ProcessSet, allreduce!, allreduce_async!, allgather, allgather_async, reducescatter, reducescatter_async
 export alltoall, alltoall_async, reduceto, reduceto_async, gather, gather_async, scatter, scatter_async
 export send, send_async, receive!, receive_async!, group, group_async, splits
-export sparse_allreduce, sparse_allreduce_async, join!, join_async!
+export sparse_allreduce, sparse_allreduce_async, join!, join_async!, give_up
 export start_timeline, stop_timeline, timeline_mark, timeline_span
 export SUM, AVERAGE, MIN, MAX, PRODUCT, BIT_AND, BIT_OR, BIT_XOR, ADASUM
 
@@ -33,11 +33,13 @@ include("session.jl")
 include("buffer.jl")
 include("device.jl")
 include("request.jl")
+include("extensions.jl")
 include("operations.jl")
 include("process_set.jl")
 include("collectives.jl")
 include("group.jl")
 include("sparse.jl")
+include("give_up.jl")
 include("join.jl")
 include("timeline.jl")
 

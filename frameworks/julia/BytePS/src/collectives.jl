@@ -11,6 +11,7 @@ end
 "A collective that has not begun."
 struct Description
     args::CollectiveArgs
+    match::UInt64
     # What its pointers point into.
     roots::Any
     # The caller's array, or Gathered.
@@ -19,7 +20,7 @@ end
 
 function describe(session::Session, kind::Kind, name::AbstractString, input::AbstractArray{T,N}, output=nothing;
                   op::ReduceOp=SUM, root::Integer=0, peer::Integer=0, tag::Integer=0, splits=nothing, set=nothing, scale=nothing,
-                  priority::Integer=0, timeout=nothing) where {T,N}
+                  priority::Integer=0, timeout=nothing, match::Integer=0) where {T,N}
     what = isempty(name) ? lowercase(string(kind)) : name
     check_dense(what, input, "input")
     if output !== nothing && output !== input
@@ -30,7 +31,8 @@ function describe(session::Session, kind::Kind, name::AbstractString, input::Abs
     before, after = scale === nothing ? (1.0, 1.0) : scale
     text, shape = Base.cconvert(Cstring, String(name)), collect(Int64, reverse(size(input)))
     rows = splits === nothing ? Int64[] : collect(Int64, splits)
-    args = fill_struct(CollectiveArgs;
+    extensions = extend(nothing, match)
+    args = fill_struct(CollectiveArgs; ext=extensions === nothing ? C_NULL : extensions.first,
         name=Base.unsafe_convert(Cstring, text), set=set_handle(session, set), input=pointer(input),
         output=output === nothing ? C_NULL : pointer(output), output_bytes=output === nothing ? 0 : sizeof(T) * length(output),
         shape=pointer(shape), splits=isempty(rows) ? C_NULL : pointer(rows), tag=tag, priority=priority,
@@ -38,13 +40,16 @@ function describe(session::Session, kind::Kind, name::AbstractString, input::Abs
         kind=Int32(kind), ndim=N, dtype=dtype(T), op=Int32(op), num_splits=length(rows), root=root, peer=peer,
         scaled=scale !== nothing)
     # The memory stays where it is from before the operation begins.
-    roots = (text, shape, rows, set, input, output, pin(input), output === nothing ? nothing : pin(output))
-    return Description(args, roots, output === nothing ? Gathered{T,N}(nothing, Int[]) : output)
+    roots = (text, shape, rows, set, extensions, input, output, pin(input), output === nothing ? nothing : pin(output))
+    return Description(args, match, roots, output === nothing ? Gathered{T,N}(nothing, Int[]) : output)
 end
 
-function start(session::Session, description::Description)
-    call, args, made = functions().bps_collective, Ref(description.args), Ref{Ptr{Cvoid}}(C_NULL)
-    GC.@preserve description begin
+"`reason`: of a round that is given up."
+function start(session::Session, description::Description, reason::Union{Nothing,String}=nothing)
+    call, made = functions().bps_collective, Ref{Ptr{Cvoid}}(C_NULL)
+    given_up = reason === nothing ? nothing : extend(nothing, description.match, reason)
+    args = Ref(given_up === nothing ? description.args : with_field(description.args, :ext, given_up.first))
+    GC.@preserve description given_up begin
         use(session) do handle
             check(ccall(call, Ptr{Cvoid}, (Ptr{Cvoid}, Ptr{CollectiveArgs}, Ptr{Ptr{Cvoid}}), handle, args, made))
         end
@@ -103,7 +108,7 @@ for (name, kind, takes, text) in [
 ]
     starts = Symbol(name, :_async)
     reduces = kind in (REDUCE_SCATTER, REDUCE)
-    signature = "session, name, array; $(takes)set=nothing, priority=0, timeout=nothing"
+    signature = "session, name, array; $(takes)set=nothing, priority=0, timeout=nothing, match=0"
     @eval begin
         @doc $("""
             $name($signature) -> Array
@@ -120,7 +125,7 @@ for (name, kind, takes, text) in [
 end
 
 """
-    allreduce!(session, name, array; op=AVERAGE, set=nothing, scale=nothing, priority=0, timeout=nothing)
+    allreduce!(session, name, array; op=AVERAGE, set=nothing, scale=nothing, priority=0, timeout=nothing, match=0)
     allreduce!(session, name, output, input; ...)
 
 Replaces the array (or the output) by the reduction of all, and returns it. Without `set`, `scale` and `ADASUM` it is

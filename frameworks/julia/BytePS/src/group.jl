@@ -18,12 +18,14 @@ end
 session_of(group::Group) = group.session
 begin_at(group::Group, description::Description) = (push!(group.members, description); nothing)
 
-for (name, starts) in [(:allgather, :allgather_async), (:reducescatter, :reducescatter_async), (:alltoall, :alltoall_async),
-                       (:reduceto, :reduceto_async), (:gather, :gather_async), (:scatter, :scatter_async),
-                       (:allreduce!, :allreduce_async!), (:bcast!, :bcast_among), (:send, :send_async),
-                       (:receive!, :receive_async!)]
+# What is started here, by the name under which a session does it and waits.
+const STARTS = [(:allgather, :allgather_async), (:reducescatter, :reducescatter_async), (:alltoall, :alltoall_async),
+                (:reduceto, :reduceto_async), (:gather, :gather_async), (:scatter, :scatter_async),
+                (:allreduce!, :allreduce_async!), (:send, :send_async), (:receive!, :receive_async!)]
+for (name, starts) in STARTS
     @eval $name(group::Group, arguments...; options...) = $starts(group, arguments...; options...)
 end
+bcast!(group::Group, arguments...; options...) = bcast_among(group, arguments...; options...)
 barrier(group::Group; name::AbstractString="barrier", options...) =
     begin_at(group, describe(group.session, BARRIER, name, UInt8[]; options...))
 

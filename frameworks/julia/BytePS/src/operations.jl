@@ -34,19 +34,20 @@ declare(session::Session, name::AbstractString, array::AbstractArray{T}) where {
     declare(session, name, T, size(array))
 
 """
-    push_pull!(session, name, array; op=AVERAGE, priority=0, timeout=nothing)
+    push_pull!(session, name, array; op=AVERAGE, priority=0, timeout=nothing, match=0)
     push_pull!(session, name, output, input; ...)
     push_pull!(tensor, ...)
 
 Replaces the array (or the output) by its reduction over all workers, and returns it. `priority`: larger is sooner. `timeout`:
-seconds, of the whole operation. `stream`: of a [`DeviceArray`](@ref)'s GPU.
+seconds, of the whole operation. `stream`: of a [`DeviceArray`](@ref)'s GPU. `match`: a number that the ranks compare, such as a
+step's; where it differs all of them throw `:FAILED_PRECONDITION`; 0 is none.
 """
 push_pull!(tensor::Tensor, arrays...; options...) = wait(push_pull_async!(tensor, arrays...; options...))
 push_pull!(session::Session, name::AbstractString, output, input...; options...) =
     push_pull!(declare(session, name, output), output, input...; options...)
 
 """
-    bcast!(session, name, array; root=0, set=nothing, priority=0, timeout=nothing)
+    bcast!(session, name, array; root=0, set=nothing, priority=0, timeout=nothing, match=0)
     bcast!(tensor, ...)
 
 Replaces the array by that of the worker with rank `root`, and returns it. A declared tensor is of all ranks.
@@ -61,9 +62,9 @@ bcast!(session::Session, name::AbstractString, output, input...; options...) =
 As [`push_pull!`](@ref), but returns at once: `wait(request)`. The arrays must not be used until then.
 """
 function push_pull_async!(tensor::Tensor, output::AbstractArray, input::AbstractArray=output; op::ReduceOp=AVERAGE,
-                          priority::Integer=0, timeout=nothing, stream=C_NULL)
+                          priority::Integer=0, timeout=nothing, stream=C_NULL, match::Integer=0, reason=nothing)
     timeout_ms = milliseconds(timeout)
-    start(tensor, output, input, functions().bps_push_pull, Ptr{Cvoid}(stream)) do from, to, places
+    start(tensor, output, input, functions().bps_push_pull, Ptr{Cvoid}(stream), match, reason) do from, to, places
         fill_struct(PushPullArgs; tensor=tensor.handle, input=from, output=to, priority=priority, op=Int32(op),
                     timeout_ms=timeout_ms, places...)
     end
@@ -77,9 +78,9 @@ push_pull_async!(session::Session, name::AbstractString, output::AbstractArray, 
 As [`bcast!`](@ref), but returns at once: `wait(request)`. The arrays must not be used until then.
 """
 function bcast_async!(tensor::Tensor, output::AbstractArray, input::AbstractArray=output; root::Integer=0,
-                      priority::Integer=0, timeout=nothing, stream=C_NULL)
+                      priority::Integer=0, timeout=nothing, stream=C_NULL, match::Integer=0, reason=nothing)
     timeout_ms = milliseconds(timeout)
-    start(tensor, output, input, functions().bps_broadcast, Ptr{Cvoid}(stream)) do from, to, places
+    start(tensor, output, input, functions().bps_broadcast, Ptr{Cvoid}(stream), match, reason) do from, to, places
         fill_struct(BroadcastArgs; tensor=tensor.handle, input=from, output=to, priority=priority, root=root,
                     timeout_ms=timeout_ms, places...)
     end
@@ -88,17 +89,21 @@ bcast_async!(session::Session, name::AbstractString, output::AbstractArray, inpu
     set === nothing ? bcast_async!(declare(session, name, output), output, input...; options...) :
     bcast_among(session, name, output, input...; set=set, options...)
 
-"Starts an operation; `arguments(input, output, places)` makes its struct, `places` being fields of it."
+"""
+Starts an operation; `arguments(input, output, places)` makes its struct, `places` being fields of it. `reason`: of a round that is
+given up.
+"""
 function start(arguments::F, tensor::Tensor, output::AbstractArray, input::AbstractArray, call::Ptr{Cvoid},
-               stream::Ptr{Cvoid}) where {F}
+               stream::Ptr{Cvoid}, match::Integer, reason::Union{Nothing,String}) where {F}
     check_array(tensor, output, "output")
     input === output || check_array(tensor, input, "input")
     # The memory stays where it is from before the operation begins.
     roots = (output, input, pin(output), input === output ? nothing : pin(input))
     streams = streams_of(output, input, stream)
-    GC.@preserve roots streams begin
+    extensions = extend(streams, match, reason)
+    GC.@preserve roots streams extensions begin
         to, from = Ptr{Cvoid}(pointer(output)), Ptr{Cvoid}(pointer(input))
-        args = Ref(arguments(from, to, places_of(output, input, streams)))
+        args = Ref(arguments(from, to, with_extensions(places_of(output, input, streams), extensions)))
         made = Ref{Ptr{Cvoid}}(C_NULL)
         use(tensor.session) do handle
             check(ccall(call, Ptr{Cvoid}, (Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}), handle, args, made))

@@ -1,5 +1,5 @@
 """
-    sparse_allreduce(session, name, size, numbers, rows; op=AVERAGE, set=nothing, priority=0, timeout=nothing)
+    sparse_allreduce(session, name, size, numbers, rows; op=AVERAGE, set=nothing, priority=0, timeout=nothing, match=0)
         -> (rows, numbers)
 
 Reduces an array of this size of which each rank has some rows (the last dimension), zeros elsewhere. `numbers[i]` is the number of
@@ -21,14 +21,15 @@ end
 @doc (@doc sparse_allreduce)
 function sparse_allreduce_async(session::Session, name::AbstractString, size::NTuple{N,Integer}, numbers::AbstractVector{<:Integer},
                                 rows::AbstractArray{T,N}; op::ReduceOp=AVERAGE, set=nothing, priority::Integer=0,
-                                timeout=nothing) where {T,N}
+                                timeout=nothing, match::Integer=0, reason=nothing) where {T,N}
     check_dense(name, rows, "rows")
     wanted = (size[1:end-1]..., length(numbers))
     Base.size(rows) == wanted || invalid("\"$name\": the rows have size $(Base.size(rows)), not $wanted")
     call, made = functions().bps_sparse_all_reduce, Ref{Ptr{Cvoid}}(C_NULL)
     text, shape, indices = Base.cconvert(Cstring, String(name)), collect(Int64, reverse(size)), Int64[n - 1 for n in numbers]
-    GC.@preserve text shape indices rows set begin
-        args = Ref(fill_struct(SparseArgs;
+    extensions = extend(nothing, match, reason)
+    GC.@preserve text shape indices rows set extensions begin
+        args = Ref(fill_struct(SparseArgs; ext=extensions === nothing ? C_NULL : extensions.first,
             name=Base.unsafe_convert(Cstring, text), set=set_handle(session, set), indices=pointer(indices), values=pointer(rows),
             num_rows=length(indices), shape=pointer(shape), priority=priority, timeout_ms=milliseconds(timeout), ndim=N,
             dtype=dtype(T), op=Int32(op)))

@@ -110,6 +110,8 @@ struct Ext
 end
 
 const EXT_STREAMS = UInt32(1)
+const EXT_GIVE_UP = UInt32(3)
+const EXT_MATCH = UInt32(4)
 
 struct Streams
     ext::Ext
@@ -117,6 +119,16 @@ struct Streams
     output::Ptr{Cvoid}
     output_later::Int32
     reserved::Int32
+end
+
+struct GiveUp
+    ext::Ext
+    reason::Cstring
+end
+
+struct Match
+    ext::Ext
+    number::UInt64
 end
 
 struct ProcessSetArgs
@@ -210,6 +222,12 @@ end
 zero_of(::Type{T}) where {T<:Real} = zero(T)
 zero_of(::Type{Ptr{T}}) where {T} = Ptr{T}(C_NULL)
 zero_of(::Type{Cstring}) = Cstring(C_NULL)
+
+"The struct with another value of one field."
+with_field(given::T, name::Symbol, value) where {T} =
+    T(map(fieldnames(T)) do each
+        each === name ? value : getfield(given, each)
+    end...)
 
 "The struct with its size set, the given fields, and zero in all others."
 function fill_struct(::Type{T}; fields...) where {T}

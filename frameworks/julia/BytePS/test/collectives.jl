@@ -105,6 +105,51 @@ code_of(call) = try call(); :nothing catch error error isa BytePSError ? error.c
         @test code_of(() -> allgather(session, "text", ["text"])) === :INVALID_ARGUMENT
     end
 
+    @testset "rounds that are given up" begin
+        both = ProcessSet(session, 0:1)
+        operations = [
+            place -> push_pull!(place, "given up", [1.0, 2]; op=SUM),
+            place -> bcast!(place, "given up", [1.0, 2]; root=1),
+            place -> allgather(place, "given up", [1.0, 2]; match=3),
+            place -> bcast!(place, "given up", [1.0, 2]; root=1, set=both),
+            place -> sparse_allreduce(place, "given up", (9,), [9], [1.0]; op=SUM),
+            place -> barrier(place; name="given up"),
+        ]
+        for operation in operations[1:5]
+            if rank == 0
+                @test give_up(operation, session, "no memory") === nothing
+            else
+                failure = try operation(session) catch thrown thrown end
+                @test failure isa BytePSError && failure.code === :ABORTED
+                @test occursin("no memory", failure.message) && occursin("rank 0", failure.message)
+            end
+        end
+        # Several at once.
+        if rank == 0
+            give_up(place -> foreach(operation -> operation(place), operations[1:2]), session, "no memory")
+            give_up(operations[6], session, "no memory")
+        else
+            foreach(operation -> (@test code_of(() -> operation(session)) === :ABORTED), operations[1:2])
+            @test code_of(() -> group(operations[6], session)) === :ABORTED
+        end
+        @test operations[1](session) == [2, 4] && operations[2](session) == [1, 2]
+        @test operations[3](session) == [1, 2, 1, 2] && operations[5](session) == ([2.0], [9])
+    end
+
+    @testset "numbers that must agree" begin
+        number = 7 + rank
+        for operation in [
+            () -> push_pull!(session, "matched", [1.0]; op=SUM, match=number),
+            () -> bcast!(session, "matched", [1.0]; match=number),
+            () -> allgather(session, "matched", [1.0]; match=number),
+            () -> sparse_allreduce(session, "matched", (9,), [9], [1.0]; match=number),
+        ]
+            @test code_of(operation) === :FAILED_PRECONDITION
+        end
+        @test push_pull!(session, "matched", [1.0]; op=SUM, match=7) == [2]
+        @test allgather(session, "matched", [1.0]; match=7) == [1, 1]
+    end
+
     @testset "join" begin
         # Rank 1 has twice as many steps.
         for step in 1:(rank == 0 ? 2 : 4)

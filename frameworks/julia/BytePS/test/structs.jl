@@ -20,6 +20,7 @@ end
             BytePS.ProcessSetArgs => "bps_process_set_args", BytePS.CollectiveArgs => "bps_collective_args",
             BytePS.GroupArgs => "bps_group_args", BytePS.ResultStruct => "bps_result", BytePS.JoinArgs => "bps_join_args",
             BytePS.SparseArgs => "bps_sparse_args", BytePS.Ext => "bps_ext", BytePS.Streams => "bps_streams",
+            BytePS.GiveUp => "bps_give_up", BytePS.Match => "bps_match",
         ]
         dtypes = [
             Int8 => "INT8", Int16 => "INT16", Int32 => "INT32", Int64 => "INT64", UInt8 => "UINT8", Float16 => "FLOAT16",
@@ -38,7 +39,8 @@ end
             push!(ours, "$name $(Int(BytePS.dtype(type)))")
             push!(theirs, "printf(\"$name %d\\n\", (int)BPS_$name);")
         end
-        for (name, value) in ("CUDA" => BytePS.CUDA, "EXT_STREAMS" => BytePS.EXT_STREAMS)
+        for (name, value) in ("CUDA" => BytePS.CUDA, "EXT_STREAMS" => BytePS.EXT_STREAMS, "EXT_GIVE_UP" => BytePS.EXT_GIVE_UP,
+                              "EXT_MATCH" => BytePS.EXT_MATCH)
             push!(ours, "$name $(Int(value))")
             push!(theirs, "printf(\"$name %d\\n\", (int)BPS_$name);")
         end

@@ -33,6 +33,8 @@ pub const BPS_UNAUTHENTICATED: i32 = 16;
 pub const BPS_EXT_IGNORABLE: u32 = 1;
 pub const BPS_EXT_STREAMS: u32 = 1;
 pub const BPS_EXT_CAST: u32 = 2;
+pub const BPS_EXT_GIVE_UP: u32 = 3;
+pub const BPS_EXT_MATCH: u32 = 4;
 
 /// A data type: DLPack's code and bits, one lane.
 pub const fn BPS_DTYPE(code: u32, bits: u32) -> u32 {
@@ -352,6 +354,40 @@ impl Default for bps_cast {
             ext: bps_ext { struct_size: size_of::<bps_cast>(), type_: BPS_EXT_CAST, ..Default::default() },
             dtype: 0,
             reserved: 0,
+        }
+    }
+}
+
+/// Uses a round up without taking part: an extension, of which `ext` is the head.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bps_give_up {
+    pub ext: bps_ext,
+    pub reason: *const c_char,
+}
+
+impl Default for bps_give_up {
+    fn default() -> Self {
+        bps_give_up {
+            ext: bps_ext { struct_size: size_of::<bps_give_up>(), type_: BPS_EXT_GIVE_UP, ..Default::default() },
+            reason: ptr::null(),
+        }
+    }
+}
+
+/// A number on which the ranks must agree: an extension, of which `ext` is the head.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bps_match {
+    pub ext: bps_ext,
+    pub number: u64,
+}
+
+impl Default for bps_match {
+    fn default() -> Self {
+        bps_match {
+            ext: bps_ext { struct_size: size_of::<bps_match>(), type_: BPS_EXT_MATCH, ..Default::default() },
+            number: 0,
         }
     }
 }

@@ -76,7 +76,7 @@ fn declarations_are_those_of_the_header() {
         BPS_ABORTED BPS_OUT_OF_RANGE BPS_UNIMPLEMENTED BPS_INTERNAL BPS_UNAVAILABLE BPS_DATA_LOSS BPS_UNAUTHENTICATED
         BPS_EXT_IGNORABLE BPS_INT8 BPS_INT16 BPS_INT32 BPS_INT64 BPS_UINT8 BPS_FLOAT16 BPS_FLOAT32 BPS_FLOAT64
         BPS_BFLOAT16 BPS_COMPLEX64 BPS_COMPLEX128 BPS_BOOL BPS_SUM BPS_AVERAGE BPS_MIN BPS_MAX BPS_PRODUCT BPS_BIT_AND
-        BPS_BIT_OR BPS_BIT_XOR BPS_ADASUM BPS_EXT_STREAMS BPS_EXT_CAST BPS_ALL_REDUCE BPS_BROADCAST BPS_ALL_GATHER BPS_REDUCE_SCATTER BPS_ALL_TO_ALL BPS_REDUCE BPS_GATHER BPS_SCATTER BPS_SEND BPS_RECEIVE BPS_BARRIER BPS_CPU BPS_CUDA BPS_CUDA_HOST BPS_MODE_SYNCHRONOUS BPS_MODE_ASYNCHRONOUS BPS_LOG_TRACE
+        BPS_BIT_OR BPS_BIT_XOR BPS_ADASUM BPS_EXT_STREAMS BPS_EXT_CAST BPS_EXT_GIVE_UP BPS_EXT_MATCH BPS_ALL_REDUCE BPS_BROADCAST BPS_ALL_GATHER BPS_REDUCE_SCATTER BPS_ALL_TO_ALL BPS_REDUCE BPS_GATHER BPS_SCATTER BPS_SEND BPS_RECEIVE BPS_BARRIER BPS_CPU BPS_CUDA BPS_CUDA_HOST BPS_MODE_SYNCHRONOUS BPS_MODE_ASYNCHRONOUS BPS_LOG_TRACE
         BPS_LOG_DEBUG BPS_LOG_INFO BPS_LOG_WARNING BPS_LOG_ERROR BPS_REQUEST_DECLARING BPS_REQUEST_QUEUED
         BPS_REQUEST_ACTIVE BPS_REQUEST_DONE BPS_REQUEST_FAILED BPS_REQUEST_ENQUEUED BPS_TIMELINE_MARK_STEPS
         BPS_TIMELINE_MOMENT BPS_TIMELINE_BEGIN BPS_TIMELINE_END);
@@ -112,6 +112,16 @@ fn declarations_are_those_of_the_header() {
     all.offset("bps_cast", "dtype", &cast.dtype as *const _ as usize - base);
     all.offset("bps_cast", "reserved", &cast.reserved as *const _ as usize - base);
     assert_eq!(cast.ext.struct_size, size_of::<bps_cast>());
+    let give_up = bps_give_up::default();
+    let base = &give_up as *const bps_give_up as usize;
+    all.size("bps_give_up", size_of::<bps_give_up>());
+    all.offset("bps_give_up", "reason", &give_up.reason as *const _ as usize - base);
+    assert_eq!(give_up.ext.struct_size, size_of::<bps_give_up>());
+    let number = bps_match::default();
+    let base = &number as *const bps_match as usize;
+    all.size("bps_match", size_of::<bps_match>());
+    all.offset("bps_match", "number", &number.number as *const _ as usize - base);
+    assert_eq!(number.ext.struct_size, size_of::<bps_match>());
 
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (source, program) = (folder.join("layout.c"), folder.join("layout"));

@@ -3,6 +3,7 @@
 use crate::callback;
 use crate::element::Element;
 use crate::error::{check, Code, Error, Failed, Result};
+use crate::extensions::{self, Extensions};
 use crate::operation::ReduceOp;
 use crate::output::Output;
 use crate::process_set::ProcessSet;
@@ -33,6 +34,7 @@ pub(crate) struct Description {
     pub(crate) set: Option<ProcessSet>,
     pub(crate) priority: i64,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) number: u64,
     kind: i32,
     splits: Vec<usize>,
     factors: Option<(f64, f64)>,
@@ -47,6 +49,7 @@ pub(crate) struct Arguments {
     _name: CString,
     _shape: Vec<i64>,
     _splits: Vec<i64>,
+    _extensions: Option<Box<Extensions>>,
 }
 
 impl Description {
@@ -60,6 +63,7 @@ impl Description {
             set: None,
             priority: 0,
             timeout: None,
+            number: 0,
             kind,
             splits: Vec::new(),
             factors: None,
@@ -105,16 +109,23 @@ impl Description {
 
     /// The arguments, for an input of `len` elements, which has been checked.
     pub(crate) fn arguments(&self, input: *const c_void, len: usize) -> Result<Arguments> {
-        let shape = extents(&self.name, &self.shape)?;
         let elements: usize = self.shape.iter().product();
         if len != elements && self.reads()? {
             return Err(self.invalid(&format!("the input has {} elements, not {}", len, elements)));
         }
+        self.fill(input, None)
+    }
+
+    /// `reason`: of a round that is given up.
+    fn fill(&self, input: *const c_void, reason: Option<&str>) -> Result<Arguments> {
+        let shape = extents(&self.name, &self.shape)?;
+        let extensions = Extensions::new(self.number, reason, extensions::NONE)?;
         let name = c_string(&self.name, "the name of a collective")?;
         let number = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
         let splits: Vec<i64> = self.splits.iter().map(|&rows| i64::try_from(rows).unwrap_or(i64::MAX)).collect();
         let (prescale, postscale) = self.factors.unwrap_or((0.0, 0.0));
         let args = sys::bps_collective_args {
+            ext: Extensions::first_of(&extensions, extensions::NONE),
             name: name.as_ptr(),
             set: self.raw_set()?,
             input,
@@ -135,7 +146,7 @@ impl Description {
             scaled: self.factors.is_some().into(),
             ..Default::default()
         };
-        Ok(Arguments { args, _name: name, _shape: shape, _splits: splits })
+        Ok(Arguments { args, _name: name, _shape: shape, _splits: splits, _extensions: extensions })
     }
 
     /// Hands the operation over. The memory belongs to the library until the operation has ended.
@@ -291,6 +302,13 @@ impl<T: Element> Collective<T> {
         self
     }
 
+    /// A number that the ranks compare, such as a step's: where it differs the operation is FailedPrecondition on all of them,
+    /// instead of a result of what does not belong together. 0 is none.
+    pub fn matching(mut self, number: u64) -> Self {
+        self.description.number = number;
+        self
+    }
+
     /// Does it: returns when it has ended, with what it has brought.
     pub fn run(&self, input: &[T]) -> Result<Output<T>> {
         let filled = self.description.arguments(input.as_ptr() as *const c_void, input.len())?;
@@ -323,6 +341,16 @@ impl<T: Element> Collective<T> {
             unsafe { self.description.submit(&filled) }
         })?;
         Ok(CollectiveRequest { request, of: PhantomData })
+    }
+
+    /// Uses the next round of its name up without taking part, as where a training step ended half-way, so that later ones meet
+    /// those of the other ranks again. Returns when that is done; the operation of the others is Aborted, with this rank and
+    /// the reason in the error.
+    pub fn give_up(&self, reason: &str) -> Result<()> {
+        extensions::give_up(|| {
+            let filled = self.description.fill(ptr::null(), Some(reason))?;
+            unsafe { self.description.submit(&filled) }
+        })
     }
 
     /// Submits, and waits until it has ended: memory may be borrowed for the length of this call.

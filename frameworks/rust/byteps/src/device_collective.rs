@@ -98,11 +98,12 @@ impl<T: Element> DeviceCollective<T> {
         user: *mut c_void,
     ) -> Result<*mut sys::bps_request> {
         let description: &Description = &self.collective.description;
-        let streams = self.streams.raw();
+        let mut streams = self.streams.raw();
         // An empty buffer may have no address, which would ask for memory of the library's.
         let output = if output.len > 0 { output } else { Place::host(NonNull::<T>::dangling().as_ptr(), 0) };
         let mut filled = description.arguments(input.first, input.len)?;
         let args = &mut filled.args;
+        streams.ext.next = args.ext;
         args.ext = &streams.ext;
         args.input_device = input.device;
         args.input_device_id = input.gpu;

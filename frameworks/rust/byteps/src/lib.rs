@@ -43,6 +43,7 @@ mod device_operation;
 mod device_request;
 mod element;
 mod error;
+mod extensions;
 mod group;
 mod join;
 mod log;

@@ -3,6 +3,7 @@
 use crate::callback;
 use crate::element::Element;
 use crate::error::{check, Code, Error, Failed, Result};
+use crate::extensions::{self, Extensions};
 use crate::place::Place;
 use crate::request::Request;
 use crate::scope::{Scope, ScopedRequest};
@@ -72,11 +73,12 @@ pub struct Operation<'t, T: Element> {
     kind: Kind,
     priority: i64,
     timeout: Option<Duration>,
+    number: u64,
 }
 
 impl<'t, T: Element> Operation<'t, T> {
     pub(crate) fn new(tensor: &'t Tensor<T>, kind: Kind) -> Self {
-        Operation { tensor, kind, priority: 0, timeout: None }
+        Operation { tensor, kind, priority: 0, timeout: None, number: 0 }
     }
 
     /// Of several tensors the one with the larger priority is sooner.
@@ -88,6 +90,13 @@ impl<'t, T: Element> Operation<'t, T> {
     /// Until the whole operation must have ended; else BYTEPS_OP_TIMEOUT.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// A number that the ranks compare, such as a step's: where it differs the operation is FailedPrecondition on all of them,
+    /// instead of a result of what does not belong together. 0 is none.
+    pub fn matching(mut self, number: u64) -> Self {
+        self.number = number;
         self
     }
 
@@ -148,6 +157,17 @@ impl<'t, T: Element> Operation<'t, T> {
         self.launch((input, output), None, |(input, output)| {
             let (input, output) = ((*input).as_ref(), output.as_mut());
             Ok((Place::host(input.as_ptr(), input.len()), Place::host(output.as_mut_ptr(), output.len())))
+        })
+    }
+
+    /// Uses the next round of its name up without taking part, as where a training step ended half-way, so that later ones meet
+    /// those of the other ranks again. Returns when that is done; the operation of the others is Aborted, with this rank and
+    /// the reason in the error.
+    pub fn give_up(self, reason: &str) -> Result<()> {
+        extensions::give_up(|| {
+            let chain = Extensions::new(self.number, Some(reason), extensions::NONE)?;
+            let ext = Extensions::first_of(&chain, extensions::NONE);
+            self.hand_over(Place::NOWHERE, Place::NOWHERE, ext, None, ptr::null_mut())
         })
     }
 
@@ -219,9 +239,21 @@ impl<'t, T: Element> Operation<'t, T> {
             Place::NOWHERE
         };
         self.check_length("output", output)?;
+        let last = streams.map_or(extensions::NONE, |streams| &streams.ext as *const sys::bps_ext);
+        let chain = Extensions::new(self.number, None, last)?;
+        self.hand_over(input, output, Extensions::first_of(&chain, last), done, user)
+    }
+
+    fn hand_over(
+        &self,
+        input: Place,
+        output: Place,
+        ext: *const sys::bps_ext,
+        done: Option<sys::bps_done_fn>,
+        user: *mut c_void,
+    ) -> Result<*mut sys::bps_request> {
         let timeout_ms = milliseconds(self.timeout)?;
         let (session, tensor) = (self.tensor.raw_session(), self.tensor.raw());
-        let ext = streams.map_or(ptr::null(), |streams| &streams.ext as *const sys::bps_ext);
         let priority = self.priority;
         let mut request = ptr::null_mut();
         let status = match self.kind {

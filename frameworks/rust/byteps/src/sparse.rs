@@ -3,6 +3,7 @@
 use crate::collective::Description;
 use crate::element::Element;
 use crate::error::{check, Result};
+use crate::extensions::{self, Extensions};
 use crate::operation::ReduceOp;
 use crate::output::Output;
 use crate::process_set::ProcessSet;
@@ -67,6 +68,13 @@ impl<T: Element> SparseReduction<T> {
         self
     }
 
+    /// A number that the ranks compare, such as a step's: where it differs the operation is FailedPrecondition on all of them,
+    /// instead of a result of what does not belong together. 0 is none.
+    pub fn matching(mut self, number: u64) -> Self {
+        self.description.number = number;
+        self
+    }
+
     /// Does it: returns when it has ended.
     pub fn run(&self, numbers: &[i64], rows: &[T]) -> Result<SparseOutput<T>> {
         self.start(numbers, rows)?.wait()
@@ -76,35 +84,55 @@ impl<T: Element> SparseReduction<T> {
     /// several times are added up. Both are read before this returns.
     pub fn start(&self, numbers: &[i64], rows: &[T]) -> Result<SparseRequest<T>> {
         let description = &self.description;
-        let shape = extents(&description.name, &description.shape)?;
         let row: usize = description.shape.iter().skip(1).product();
         if numbers.len().checked_mul(row) != Some(rows.len()) {
             let why = format!("{} rows of {} elements each are not {} elements", numbers.len(), row, rows.len());
             return Err(description.invalid(&why));
         }
-        let name = c_string(&description.name, "the name of a sparse tensor")?;
-        let request = Request::launch((), |_, done, user| {
-            let args = sys::bps_sparse_args {
-                name: name.as_ptr(),
-                set: description.raw_set()?,
-                indices: numbers.as_ptr(),
-                values: rows.as_ptr() as *const c_void,
-                num_rows: numbers.len() as i64,
-                shape: shape.as_ptr(),
-                priority: description.priority,
-                timeout_ms: milliseconds(description.timeout)?,
-                done: Some(done),
-                user,
-                ndim: i32::try_from(shape.len()).unwrap_or(i32::MAX),
-                dtype: T::DTYPE,
-                op: description.op,
-                ..Default::default()
-            };
-            let mut request = ptr::null_mut();
-            unsafe { check(sys::bps_sparse_all_reduce(description.session.raw(), &args, &mut request))? };
-            Ok(request)
-        })?;
+        let request = Request::launch((), |_, done, user| self.submit(numbers, rows, None, Some(done), user))?;
         Ok(SparseRequest { request, of: PhantomData })
+    }
+
+    /// Uses the next round of its name up without taking part, as where a training step ended half-way, so that later ones meet
+    /// those of the other ranks again. Returns when that is done; the operation of the others is Aborted, with this rank and
+    /// the reason in the error.
+    pub fn give_up(&self, reason: &str) -> Result<()> {
+        extensions::give_up(|| self.submit(&[], &[], Some(reason), None, ptr::null_mut()))
+    }
+
+    /// `reason`: of a round that is given up.
+    fn submit(
+        &self,
+        numbers: &[i64],
+        rows: &[T],
+        reason: Option<&str>,
+        done: Option<sys::bps_done_fn>,
+        user: *mut c_void,
+    ) -> Result<*mut sys::bps_request> {
+        let description = &self.description;
+        let shape = extents(&description.name, &description.shape)?;
+        let name = c_string(&description.name, "the name of a sparse tensor")?;
+        let extensions = Extensions::new(description.number, reason, extensions::NONE)?;
+        let args = sys::bps_sparse_args {
+            ext: Extensions::first_of(&extensions, extensions::NONE),
+            name: name.as_ptr(),
+            set: description.raw_set()?,
+            indices: numbers.as_ptr(),
+            values: rows.as_ptr() as *const c_void,
+            num_rows: numbers.len() as i64,
+            shape: shape.as_ptr(),
+            priority: description.priority,
+            timeout_ms: milliseconds(description.timeout)?,
+            done,
+            user,
+            ndim: i32::try_from(shape.len()).unwrap_or(i32::MAX),
+            dtype: T::DTYPE,
+            op: description.op,
+            ..Default::default()
+        };
+        let mut request = ptr::null_mut();
+        unsafe { check(sys::bps_sparse_all_reduce(description.session.raw(), &args, &mut request))? };
+        Ok(request)
     }
 }
 

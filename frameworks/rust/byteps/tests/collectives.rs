@@ -7,7 +7,18 @@ use common::{block_on, open, until, Watched, LARGE};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-jobs!(each_kind inputs sets groups joins sparse_rows disagreements a_set_that_goes_first);
+jobs!(
+    each_kind
+    inputs
+    sets
+    groups
+    joins
+    sparse_rows
+    disagreements
+    given_up_rounds
+    numbers_that_must_agree
+    a_set_that_goes_first
+);
 
 mod bodies {
     use super::*;
@@ -220,6 +231,61 @@ mod bodies {
             let error = session.all_gather("given up", &[LARGE]).run(&vec![1.0_f32; LARGE]).unwrap_err();
             assert_eq!(error.code(), Code::Aborted, "{}", error);
         }
+        session.shutdown(None).unwrap();
+    }
+
+    /// Rank 0 does not come to a round; the next one is whole.
+    #[test]
+    #[ignore = "runs in a job"]
+    fn given_up_rounds() {
+        let (session, rank) = open();
+        let check = |given_up: byteps::Result<()>| match (rank, given_up) {
+            (0, given_up) => given_up.unwrap(),
+            (_, given_up) => {
+                let error = given_up.unwrap_err();
+                assert_eq!(error.code(), Code::Aborted, "{}", error);
+                assert!(error.message().contains("no memory") && error.message().contains("rank 0"), "{}", error);
+            }
+        };
+        let either = |give_up: &dyn Fn() -> byteps::Result<()>, run: &dyn Fn() -> byteps::Result<()>| {
+            check(if rank == 0 { give_up() } else { run() });
+        };
+        let tensor = session.tensor::<f32>("tensor", &[2]).unwrap();
+        either(&|| tensor.push_pull(Sum).give_up("no memory"), &|| tensor.push_pull(Sum).in_place(&mut [1.0; 2]));
+        either(&|| tensor.broadcast(1).give_up("no memory"), &|| tensor.broadcast(1).in_place(&mut [1.0; 2]));
+        let mut data = [1.0; 2];
+        tensor.push_pull(Sum).in_place(&mut data).unwrap();
+        assert_eq!(data, [2.0; 2]);
+
+        let gather = session.all_gather::<f32>("gather", &[2]).matching(3);
+        either(&|| gather.give_up("no memory"), &|| gather.run(&[1.0; 2]).map(drop));
+        assert_eq!(*gather.run(&[1.0; 2]).unwrap(), [1.0; 4]);
+        let rows = session.sparse_all_reduce::<f32>("rows", &[9, 2], Sum);
+        either(&|| rows.give_up("no memory"), &|| rows.run(&[8], &[1.0; 2]).map(drop));
+        assert_eq!(*rows.run(&[8], &[1.0; 2]).unwrap().rows, [2.0; 2]);
+        assert_eq!(gather.give_up("a\0b").unwrap_err().code(), Code::InvalidArgument);
+        session.shutdown(None).unwrap();
+    }
+
+    #[test]
+    #[ignore = "runs in a job"]
+    fn numbers_that_must_agree() {
+        let (session, rank) = open();
+        let number = 7 + rank as u64;
+        let tensor = session.tensor::<f32>("tensor", &[2]).unwrap();
+        let mut data = [1.0; 2];
+        let failures = [
+            tensor.push_pull(Sum).matching(number).in_place(&mut data),
+            tensor.broadcast(0).matching(number).in_place(&mut data),
+            session.all_gather::<f32>("gather", &[2]).matching(number).run(&[1.0; 2]).map(drop),
+            session.sparse_all_reduce::<f32>("rows", &[9, 2], Sum).matching(number).run(&[8], &[1.0; 2]).map(drop),
+        ];
+        for failure in failures {
+            assert_eq!(failure.unwrap_err().code(), Code::FailedPrecondition);
+        }
+        data = [1.0; 2];
+        tensor.push_pull(Sum).matching(7).in_place(&mut data).unwrap();
+        assert_eq!(data, [2.0; 2]);
         session.shutdown(None).unwrap();
     }
 

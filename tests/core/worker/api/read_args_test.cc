@@ -175,6 +175,56 @@ TEST(ReadArgsTest, ACastIsAnExtensionOfPushPull) {
   EXPECT_EQ(ReadArgs(&broadcast).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ReadArgsTest, ARoundIsGivenUpByAnExtensionOfEveryOperation) {
+  bps_give_up give_up = BPS_GIVE_UP_INIT;
+  bps_push_pull_args push_pull = BPS_PUSH_PULL_ARGS_INIT;
+  bps_broadcast_args broadcast = BPS_BROADCAST_ARGS_INIT;
+  bps_collective_args collective = BPS_COLLECTIVE_ARGS_INIT;
+  bps_sparse_args sparse = BPS_SPARSE_ARGS_INIT;
+  push_pull.ext = broadcast.ext = collective.ext = sparse.ext = &give_up.ext;
+  EXPECT_TRUE(ReadArgs(&push_pull).ok());
+  EXPECT_TRUE(ReadArgs(&broadcast).ok());
+  EXPECT_TRUE(ReadArgs(&collective).ok());
+  EXPECT_TRUE(ReadArgs(&sparse).ok());
+  bps_group_args group = BPS_GROUP_ARGS_INIT;
+  group.ext = &give_up.ext;
+  EXPECT_EQ(ReadArgs(&group).status().code(), absl::StatusCode::kInvalidArgument);
+
+  absl::Status given_up;
+  ASSERT_TRUE(ReadGiveUp("x", nullptr, &given_up).ok());
+  EXPECT_TRUE(given_up.ok());
+  ASSERT_TRUE(ReadGiveUp("x", &give_up.ext, &given_up).ok());
+  EXPECT_EQ(given_up, absl::CancelledError("given up by its caller"));
+  give_up.reason = "no memory";
+  ASSERT_TRUE(ReadGiveUp("x", &give_up.ext, &given_up).ok());
+  EXPECT_EQ(given_up, absl::CancelledError("no memory"));
+  give_up.reason = "\xff";
+  EXPECT_EQ(ReadGiveUp("x", &give_up.ext, &given_up).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ReadArgsTest, ANumberIsAnExtensionOfEveryOperation) {
+  bps_match number = BPS_MATCH_INIT;
+  number.number = 7;
+  bps_push_pull_args push_pull = BPS_PUSH_PULL_ARGS_INIT;
+  bps_broadcast_args broadcast = BPS_BROADCAST_ARGS_INIT;
+  bps_collective_args collective = BPS_COLLECTIVE_ARGS_INIT;
+  bps_sparse_args sparse = BPS_SPARSE_ARGS_INIT;
+  push_pull.ext = broadcast.ext = collective.ext = sparse.ext = &number.ext;
+  EXPECT_TRUE(ReadArgs(&push_pull).ok());
+  EXPECT_TRUE(ReadArgs(&broadcast).ok());
+  EXPECT_TRUE(ReadArgs(&collective).ok());
+  EXPECT_TRUE(ReadArgs(&sparse).ok());
+  bps_group_args group = BPS_GROUP_ARGS_INIT;
+  group.ext = &number.ext;
+  EXPECT_EQ(ReadArgs(&group).status().code(), absl::StatusCode::kInvalidArgument);
+
+  uint64_t read = 0;
+  ASSERT_TRUE(ReadMatch("x", nullptr, &read).ok());
+  EXPECT_EQ(read, 0);
+  ASSERT_TRUE(ReadMatch("x", &number.ext, &read).ok());
+  EXPECT_EQ(read, 7);
+}
+
 TEST(WriteOutTest, WritesAsFarAsTheCallerKnows) {
   bps_info info = BPS_INFO_INIT;
   info.rank = 3;

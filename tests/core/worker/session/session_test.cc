@@ -86,6 +86,58 @@ TEST_F(SessionTest, AWorkerAloneNeedsNoOther) {
   EXPECT_SAID_OK(bps_shutdown(session.get(), 0));
 }
 
+// Alone as among others: each way of operations, without memory.
+TEST_F(SessionTest, ARoundThatIsGivenUpNeedsNoMemory) {
+  SessionOwner session = Open();
+  ASSERT_NE(session, nullptr);
+  bps_give_up give_up = BPS_GIVE_UP_INIT;
+  give_up.reason = "the step ended half-way";
+  bps_tensor* tensor = DeclareTensor(session.get(), "t", BPS_FLOAT32, {3});
+  const int64_t shape[] = {3};
+
+  bps_push_pull_args push_pull = BPS_PUSH_PULL_ARGS_INIT;
+  push_pull.tensor = tensor;
+  push_pull.ext = &give_up.ext;
+  bps_broadcast_args broadcast = BPS_BROADCAST_ARGS_INIT;
+  broadcast.tensor = tensor;
+  broadcast.ext = &give_up.ext;
+  bps_collective_args collective = BPS_COLLECTIVE_ARGS_INIT;
+  collective.kind = BPS_ALL_REDUCE;
+  collective.name = "t";
+  collective.shape = shape;
+  collective.ndim = 1;
+  collective.dtype = BPS_FLOAT32;
+  collective.scaled = 1;
+  collective.prescale = collective.postscale = 0.5;
+  collective.ext = &give_up.ext;
+  bps_sparse_args sparse = BPS_SPARSE_ARGS_INIT;
+  sparse.name = "t";
+  sparse.shape = shape;
+  sparse.ndim = 1;
+  sparse.num_rows = 2;
+  sparse.dtype = BPS_FLOAT32;
+  sparse.ext = &give_up.ext;
+
+  for (const int32_t kind : {0, 1, 2, 3}) {
+    bps_request* request = nullptr;
+    ASSERT_SAID_OK(kind == 0   ? bps_push_pull(session.get(), &push_pull, &request)
+                   : kind == 1 ? bps_broadcast(session.get(), &broadcast, &request)
+                   : kind == 2 ? bps_collective(session.get(), &collective, &request)
+                               : bps_sparse_all_reduce(session.get(), &sparse, &request));
+    RequestOwner owner(request);
+    const Said said = bps_wait(request, 0);
+    EXPECT_EQ(said.code, BPS_CANCELLED) << said;
+    EXPECT_TRUE(said.Contains("the step ended half-way")) << said;
+  }
+  std::vector<float> values = {1, 2, 3};
+  const bps_push_pull_args args = PushPullArgs(tensor, values.data(), values.data());
+  bps_request* request = nullptr;
+  ASSERT_SAID_OK(bps_push_pull(session.get(), &args, &request));
+  RequestOwner owner(request);
+  EXPECT_SAID_OK(bps_wait(request, 0));
+  EXPECT_SAID_OK(bps_shutdown(session.get(), 0));
+}
+
 struct Called {
   std::atomic<int> times{0};
   std::atomic<int32_t> code{-1};

@@ -48,10 +48,10 @@ TEST(TensorTableTest, OneOperationPerName) {
   TensorTable table;
   Tensor* a = *table.Declare("a", BPS_FLOAT32, Shape{1});
   Tensor* other_shape = *table.Declare("a", BPS_FLOAT32, Shape{2});
-  EXPECT_TRUE(a->name().Enter());
-  EXPECT_FALSE(other_shape->name().Enter());
-  a->name().Leave();
-  EXPECT_TRUE(other_shape->name().Enter());
+  EXPECT_TRUE(a->name().place().Enter());
+  EXPECT_FALSE(other_shape->name().place().Enter());
+  a->name().place().Leave();
+  EXPECT_TRUE(other_shape->name().place().Enter());
 }
 
 TEST(TensorTableTest, EmptyAndHugeShapes) {
