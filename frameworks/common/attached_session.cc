@@ -49,8 +49,8 @@ Outcome AttachedSession::Take(const Library& library, bps_status* status) {
 }
 
 AttachedSession& TheSession() {
-  static auto* const session = new AttachedSession;
-  return *session;
+  static auto* const kSession = new AttachedSession;
+  return *kSession;
 }
 
 }  // namespace byteps::binding

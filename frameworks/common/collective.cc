@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "frameworks/common/submit.h"
+
 namespace byteps::binding {
 namespace {
 
@@ -86,7 +88,11 @@ void Collective(const AttachedSession& session, const CollectiveSpec& spec, Coll
     pending = std::make_unique<Pending>(library.shared_from_this(), std::move(done));
     args.done = Finish;
     args.user = pending.get();
-    return library.bps_collective(open, &args, &pending->request);
+    const Match match(spec.tensor.match);
+    args.ext = match.ext();
+    return SubmitRound(library, args, &pending->request, [&](const bps_collective_args& with, bps_request** request) {
+      return library.bps_collective(open, &with, request);
+    });
   });
   if (outcome.ok()) {
     Arrive(pending.release());
@@ -94,6 +100,18 @@ void Collective(const AttachedSession& session, const CollectiveSpec& spec, Coll
   }
   if (pending != nullptr) done = std::move(pending->done);
   done(outcome, {});
+}
+
+void GiveUp(const AttachedSession& session, const CollectiveSpec& spec, const char* reason) {
+  session.Use([&](const Library& library, bps_session* open) -> bps_status* {
+    bps_collective_args args = BPS_COLLECTIVE_ARGS_INIT;
+    if (bps_status* error = FillArgs(session, spec, &args)) return error;
+    const Match match(spec.tensor.match);
+    args.ext = match.ext();
+    return GiveUpRound(args, reason, [&](const bps_collective_args& with, bps_request** request) {
+      return library.bps_collective(open, &with, request);
+    });
+  });
 }
 
 }  // namespace byteps::binding

@@ -59,6 +59,9 @@ using CollectiveDone = std::function<void(const Outcome& outcome, CollectiveResu
 
 void Collective(const AttachedSession& session, const CollectiveSpec& spec, CollectiveDone done);
 
+// As GiveUpPushPull (operation.h).
+void GiveUp(const AttachedSession& session, const CollectiveSpec& spec, const char* reason);
+
 // Inside of session.Use(): what `spec` says, as the library takes it, but for devices and the end; valid as long as
 // `spec`.
 bps_status* FillArgs(const AttachedSession& session, const CollectiveSpec& spec, bps_collective_args* args);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "frameworks/common/submit.h"
+
 namespace byteps::binding {
 namespace {
 
@@ -19,7 +21,7 @@ bool HasEnded(const Library& library, const bps_request* request) {
 void End(const Library& library, bps_request* request) {
   AttachedSession::Take(library, library.bps_cancel(request));
   while (!HasEnded(library, request)) {
-    const Outcome waited = AttachedSession::Take(library, library.bps_wait(request, kPatienceMs));
+    Outcome waited = AttachedSession::Take(library, library.bps_wait(request, kPatienceMs));
     // Any other answer (in a forked child, of a session whose thread is stuck) would come again at once, for ever.
     if (waited.code != BPS_DEADLINE_EXCEEDED) return;
   }
@@ -48,7 +50,7 @@ void Place(const GpuPlace& place, bool input, bool output, bps_streams* streams,
 // Waits until the result is in the stream, or the operation has ended.
 Outcome Await(const Library& library, bps_request* request, void* stream) {
   // 0: until the operation's own deadline.
-  const Outcome waited = AttachedSession::Take(library, library.bps_wait_on_stream(request, stream, /*timeout_ms=*/0));
+  Outcome waited = AttachedSession::Take(library, library.bps_wait_on_stream(request, stream, /*timeout_ms=*/0));
   // It may be the stream's failure, or the end of the wait, and not the operation's: that has to end before its memory
   // is given back.
   if (!waited.ok()) End(library, request);
@@ -62,7 +64,7 @@ Outcome Run(const AttachedSession& session, const TensorSpec& tensor, const GpuP
   bps_request* request = nullptr;
   // A copy: another session may be attached while this call waits.
   std::optional<Library> library;
-  const Outcome submitted = session.Use([&](const Library& attached, bps_session* open) -> bps_status* {
+  Outcome submitted = session.Use([&](const Library& attached, bps_session* open) -> bps_status* {
     library = attached;
     bps_declare_args declare = BPS_DECLARE_ARGS_INIT;
     declare.name = tensor.name;
@@ -76,10 +78,11 @@ Outcome Run(const AttachedSession& session, const TensorSpec& tensor, const GpuP
     Place(place, !IsEmpty(tensor), !IsEmpty(tensor), &streams, &args);
     args.input = input;
     args.output = output;
-    return start(attached, open, args, &request);
+    return SubmitRound(attached, args, &request,
+                       [&](const Args& with, bps_request** made) { return start(attached, open, with, made); });
   });
   if (!submitted.ok()) return submitted;
-  const Outcome outcome = Await(*library, request, place.stream);
+  Outcome outcome = Await(*library, request, place.stream);
   library->bps_request_free(request);
   return outcome;
 }
@@ -112,13 +115,15 @@ Outcome CollectiveOnGpu(const AttachedSession& session, const CollectiveSpec& sp
                         uint64_t* bytes) {
   bps_request* request = nullptr;
   std::optional<Library> library;
-  const Outcome submitted = session.Use([&](const Library& attached, bps_session* open) -> bps_status* {
+  Outcome submitted = session.Use([&](const Library& attached, bps_session* open) -> bps_status* {
     library = attached;
     bps_collective_args args = BPS_COLLECTIVE_ARGS_INIT;
     if (bps_status* error = FillArgs(session, spec, &args)) return error;
     bps_streams streams = BPS_STREAMS_INIT;
     Place(place, !IsEmpty(spec.tensor), spec.output_bytes != 0, &streams, &args);
-    return attached.bps_collective(open, &args, &request);
+    return SubmitRound(attached, args, &request, [&](const bps_collective_args& with, bps_request** made) {
+      return attached.bps_collective(open, &with, made);
+    });
   });
   if (!submitted.ok()) return submitted;
   Outcome outcome = Await(*library, request, place.stream);

@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "frameworks/common/submit.h"
+
 namespace byteps::binding {
 namespace {
 
@@ -17,20 +19,24 @@ void Finish(void* user, bps_status* error) {
   pending->done(AttachedSession::Take(*pending->library, error));
 }
 
+bps_status* Declare(const Library& library, bps_session* open, const TensorSpec& spec, bps_tensor** tensor) {
+  bps_declare_args args = BPS_DECLARE_ARGS_INIT;
+  args.name = spec.name;
+  args.shape = spec.shape;
+  args.ndim = spec.ndim;
+  args.dtype = spec.dtype;
+  args.mode = spec.asynchronous ? BPS_MODE_ASYNCHRONOUS : BPS_MODE_SYNCHRONOUS;
+  return library.bps_declare(open, &args, tensor);
+}
+
 // Declares the tensor, then calls `start(library, session, tensor, pending)`, which submits an operation with Finish
 // and `pending` as its callback.
 template <typename F>
 void Submit(const AttachedSession& session, const TensorSpec& spec, Done done, F start) {
   std::unique_ptr<Pending> pending;
   const Outcome outcome = session.Use([&](const Library& library, bps_session* open) -> bps_status* {
-    bps_declare_args args = BPS_DECLARE_ARGS_INIT;
-    args.name = spec.name;
-    args.shape = spec.shape;
-    args.ndim = spec.ndim;
-    args.dtype = spec.dtype;
-    args.mode = spec.asynchronous ? BPS_MODE_ASYNCHRONOUS : BPS_MODE_SYNCHRONOUS;
     bps_tensor* tensor = nullptr;
-    if (bps_status* error = library.bps_declare(open, &args, &tensor)) return error;
+    if (bps_status* error = Declare(library, open, spec, &tensor)) return error;
 
     pending.reset(new Pending{library.shared_from_this(), std::move(done)});
     bps_status* error = start(library, open, tensor, pending.get());
@@ -58,7 +64,11 @@ void PushPull(const AttachedSession& session, const TensorSpec& tensor, const vo
            args.done = Finish;
            args.user = pending;
            args.done_in_call = tensor.done_in_call ? 1 : 0;
-           return library.bps_push_pull(open, &args, nullptr);
+           const Match match(tensor.match);
+           args.ext = match.ext();
+           return SubmitRound(library, args, nullptr, [&](const bps_push_pull_args& with, bps_request** request) {
+             return library.bps_push_pull(open, &with, request);
+           });
          });
 }
 
@@ -75,8 +85,38 @@ void Broadcast(const AttachedSession& session, const TensorSpec& tensor, const v
            args.done = Finish;
            args.user = pending;
            args.done_in_call = tensor.done_in_call ? 1 : 0;
-           return library.bps_broadcast(open, &args, nullptr);
+           const Match match(tensor.match);
+           args.ext = match.ext();
+           return SubmitRound(library, args, nullptr, [&](const bps_broadcast_args& with, bps_request** request) {
+             return library.bps_broadcast(open, &with, request);
+           });
          });
+}
+
+void GiveUpPushPull(const AttachedSession& session, const TensorSpec& tensor, int32_t op, const char* reason) {
+  session.Use([&](const Library& library, bps_session* open) -> bps_status* {
+    bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+    if (bps_status* error = Declare(library, open, tensor, &args.tensor)) return error;
+    args.op = op;
+    const Match match(tensor.match);
+    args.ext = match.ext();
+    return GiveUpRound(args, reason, [&](const bps_push_pull_args& with, bps_request** request) {
+      return library.bps_push_pull(open, &with, request);
+    });
+  });
+}
+
+void GiveUpBroadcast(const AttachedSession& session, const TensorSpec& tensor, int32_t root, const char* reason) {
+  session.Use([&](const Library& library, bps_session* open) -> bps_status* {
+    bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
+    if (bps_status* error = Declare(library, open, tensor, &args.tensor)) return error;
+    args.root = root;
+    const Match match(tensor.match);
+    args.ext = match.ext();
+    return GiveUpRound(args, reason, [&](const bps_broadcast_args& with, bps_request** request) {
+      return library.bps_broadcast(open, &with, request);
+    });
+  });
 }
 
 }  // namespace byteps::binding

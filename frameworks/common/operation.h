@@ -31,6 +31,7 @@ struct TensorSpec {
   const int64_t* shape;  // ndim entries
   int32_t ndim;
   bool asynchronous = false;  // its servers keep a value, which push_pull adds to and gets (docs/async.md)
+  uint64_t match = 0;         // what the ranks compare, as bps_match says; 0: nothing
   bool done_in_call = false;  // `done` may run inside of any PushPull or Broadcast, on the thread of its caller
 };
 
@@ -42,6 +43,11 @@ void PushPull(const AttachedSession& session, const TensorSpec& tensor, const vo
 // Copies the root's `input` into every rank's `output`.
 void Broadcast(const AttachedSession& session, const TensorSpec& tensor, const void* input, void* output, int32_t root,
                int64_t priority, Done done);
+
+// Uses the next round of such an operation up without taking part (bps_give_up): its framework leaves it out. `reason`
+// is for people. What goes wrong is that of the session, which the other ranks hear anyway.
+void GiveUpPushPull(const AttachedSession& session, const TensorSpec& tensor, int32_t op, const char* reason);
+void GiveUpBroadcast(const AttachedSession& session, const TensorSpec& tensor, int32_t root, const char* reason);
 
 }  // namespace byteps::binding
 

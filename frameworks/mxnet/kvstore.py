@@ -95,7 +95,7 @@ class BytePS(mx.kv.KVStoreBase):
             )
 
     def init(self, key: Any, value: Arrays) -> None:
-        """As broadcast, in place: what Module calls before the first batch."""
+        """As broadcast, in place."""
         self.broadcast(key, value, value)
 
     def pushpull(self, key: Any, value: Arrays, out: Arrays | None = None, priority: int = 0) -> None:
@@ -225,5 +225,29 @@ def _keep_on_one_device(module: Any) -> None:
     module._create_kvstore = create
 
 
+def _begin_equal(module: Any) -> None:
+    """Module gives a store that updates nothing its own copy of the parameters, for the store to keep. What it trains
+    are other arrays, on the devices: they begin with rank 0's values, and the copy with them."""
+    original = module._initialize_kvstore
+    if getattr(original, "begins_equal", False):
+        return
+
+    @functools.wraps(original)
+    def initialize(
+        kvstore: Any, param_arrays: Any, arg_params: Any, param_names: Sequence[str], update_on_kvstore: bool
+    ) -> None:
+        if not isinstance(kvstore, BytePS):
+            original(kvstore, param_arrays, arg_params, param_names, update_on_kvstore)
+            return
+        for place, (name, arrays) in enumerate(zip(param_names, param_arrays)):
+            kvstore.broadcast(name, arg_params[name], arrays, priority=-place)
+            arg_params[name][:] = arrays[0]
+
+    initialize.begins_equal = True
+    module._initialize_kvstore = initialize
+
+
 for _module in (mxnet.model, mxnet.gluon.trainer, mxnet.module.module):
     _keep_on_one_device(_module)
+for _module in (mxnet.model, mxnet.module.module):
+    _begin_equal(_module)

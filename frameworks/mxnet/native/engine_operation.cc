@@ -13,6 +13,7 @@
 #include "frameworks/common/operation.h"
 #include "frameworks/mxnet/native/array.h"
 #include "frameworks/mxnet/native/completion.h"
+#include "frameworks/mxnet/native/rounds.h"
 
 namespace byteps::mxnet {
 namespace {
@@ -35,6 +36,13 @@ struct Running {
   const Array input;
   std::optional<Array> output;  // none: the input
   Completion completion;
+};
+
+// What the engine has of an operation, until it has done with it.
+struct Pushed {
+  std::unique_ptr<Running> running;  // until it runs
+  Rounds* rounds = nullptr;
+  uint64_t number = 0;
 };
 
 void End(std::unique_ptr<Running> running, const Outcome& outcome) {
@@ -70,20 +78,32 @@ int32_t CollectiveKind(Kind kind) {
   }
 }
 
-void RunCollective(std::unique_ptr<Running> running, const TensorSpec& tensor, const void* input, void* output) {
-  Running* const raw = running.release();
-  const EngineOperation& of = raw->of;
+// The tensor's name and shape are those of `running`.
+TensorSpec TensorOf(const Running& running) {
+  const Array& array = running.input;
+  return {running.of.name.c_str(), array.dtype(), array.shape().data(), static_cast<int32_t>(array.shape().size()),
+          running.of.kind == Kind::kAddToServers};
+}
+
+binding::CollectiveSpec CollectiveOf(const EngineOperation& of, const TensorSpec& tensor, const void* input) {
   binding::CollectiveSpec spec{CollectiveKind(of.kind), tensor, input};
-  if (of.brought == nullptr) {
-    spec.output = output;
-    spec.output_bytes = BytesOf(raw->output ? *raw->output : raw->input);
-  }
   (of.kind == Kind::kSetBroadcast ? spec.root : spec.op) = of.argument;
   spec.priority = of.priority;
   spec.splits = of.splits;
   spec.ranks = of.ranks;
   spec.prescale = of.prescale;
   spec.postscale = of.postscale;
+  return spec;
+}
+
+void RunCollective(std::unique_ptr<Running> running, const TensorSpec& tensor, const void* input, void* output) {
+  Running* const raw = running.release();
+  const EngineOperation& of = raw->of;
+  binding::CollectiveSpec spec = CollectiveOf(of, tensor, input);
+  if (of.brought == nullptr) {
+    spec.output = output;
+    spec.output_bytes = BytesOf(raw->output ? *raw->output : raw->input);
+  }
   // The tensor's name and shape are those of `raw`, which may be gone when this returns.
   binding::Collective(TheSession(), spec, [raw](const Outcome& outcome, binding::CollectiveResult result) {
     if (outcome.ok() && raw->of.brought != nullptr) *raw->of.brought = std::move(result);
@@ -93,8 +113,10 @@ void RunCollective(std::unique_ptr<Running> running, const TensorSpec& tensor, c
 
 // On a thread of the engine's, once the input is there and the output may be written.
 void Run(void*, void* callback, void* parameter) {
-  std::unique_ptr<Running> running(static_cast<Running*>(parameter));
+  auto* const pushed = static_cast<Pushed*>(parameter);
+  std::unique_ptr<Running> running = std::move(pushed->running);
   running->completion = Completion(callback);
+  pushed->rounds->Run(pushed->number);
   const void* input = nullptr;
   void* output = nullptr;
   try {
@@ -104,10 +126,8 @@ void Run(void*, void* callback, void* parameter) {
     End(std::move(running), {BPS_INTERNAL, error.what()});
     return;
   }
-  const Array& array = running->input;
   const EngineOperation& of = running->of;
-  const TensorSpec tensor{of.name.c_str(), array.dtype(), array.shape().data(),
-                          static_cast<int32_t>(array.shape().size()), of.kind == Kind::kAddToServers};
+  const TensorSpec tensor = TensorOf(*running);
   const bool reduces = of.kind == Kind::kPushPull || of.kind == Kind::kAddToServers;
   if (!reduces && of.kind != Kind::kBroadcast) {
     RunCollective(std::move(running), tensor, input, output);
@@ -121,6 +141,29 @@ void Run(void*, void* callback, void* parameter) {
   } else {
     binding::Broadcast(TheSession(), tensor, input, output, of.argument, of.priority, done);
   }
+}
+
+// The engine leaves it out.
+void GiveUpRound(const Running& running) {
+  constexpr const char* kReason = "what computes its input has failed there";
+  const EngineOperation& of = running.of;
+  const TensorSpec tensor = TensorOf(running);
+  switch (of.kind) {
+    case Kind::kAddToServers:
+      return;  // no rank waits for another
+    case Kind::kPushPull:
+      return binding::GiveUpPushPull(TheSession(), tensor, of.argument, kReason);
+    case Kind::kBroadcast:
+      return binding::GiveUpBroadcast(TheSession(), tensor, of.argument, kReason);
+    default:
+      return binding::GiveUp(TheSession(), CollectiveOf(of, tensor, nullptr), kReason);
+  }
+}
+
+// The engine has done with it.
+void Drop(void* parameter) {
+  const std::unique_ptr<Pushed> pushed(static_cast<Pushed*>(parameter));
+  pushed->rounds->Drop(pushed->number);
 }
 
 }  // namespace
@@ -138,12 +181,16 @@ void Push(const EngineOperation& operation) {
   const int priority = static_cast<int>(
       std::clamp<int64_t>(operation.priority, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
   const CApi& api = TheCApi();
-  if (api.MXEnginePushAsyncND(Run, running.get(), nullptr, &kHost, read, running->output ? 1 : 0, written, 2,
-                              &kPrioritized, priority, "BytePS", /*wait=*/false) != 0) {
+  const int num_read = running->output ? 1 : 0;
+  // The engine's from here on: it calls Drop in the end.
+  auto* const pushed = new Pushed;
+  pushed->rounds = &Rounds::Of(operation.turn);
+  pushed->running = std::move(running);
+  pushed->number = pushed->rounds->Push([pushed] { GiveUpRound(*pushed->running); });
+  if (api.MXEnginePushAsyncND(Run, pushed, Drop, &kHost, read, num_read, written, 2, &kPrioritized, priority, "BytePS",
+                              /*wait=*/false) != 0) {
     throw std::runtime_error(api.MXGetLastError());
   }
-  // Run has it, or will.
-  static_cast<void>(running.release());
 }
 
 }  // namespace byteps::mxnet

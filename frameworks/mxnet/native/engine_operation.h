@@ -2,7 +2,8 @@
 // reads its output, and holding none of the engine's threads while it travels.
 //
 // Operations of one name run in the order in which they were pushed: each writes, for the engine, an array that stands
-// for the name. So a name may be used again at once, and the ranks' programs meet in their order.
+// for the name. So a name may be used again at once, and the ranks' programs meet in their order. The round of one
+// whose input has failed is given up (rounds.h).
 //
 // Threads: any.
 #ifndef BYTEPS_FRAMEWORKS_MXNET_NATIVE_ENGINE_OPERATION_H_

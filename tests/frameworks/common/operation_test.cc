@@ -164,6 +164,52 @@ TEST_F(OperationTest, CollectivesReportWhatTheLibraryRefuses) {
   EXPECT_EQ(Collect(BPS_ALL_GATHER, {1, 2}).values, (std::vector<float>{1, 2})) << "as before";
 }
 
+// The other ranks may have come to it when nothing was in flight: its round is given up.
+TEST_F(OperationTest, OneThatIsRefusedForItsNameUsesItsRoundUp) {
+  struct Asked {
+    std::vector<bool> given_up;
+    int32_t freed = 0;
+  };
+  static Asked asked;
+  asked = {};
+  auto library = std::make_shared<Library>();
+  library->bps_declare = [](bps_session*, const bps_declare_args*, bps_tensor**) noexcept -> bps_status* {
+    return nullptr;
+  };
+  library->bps_push_pull = [](bps_session*, const bps_push_pull_args* args, bps_request**) noexcept {
+    const bool given_up = args->ext != nullptr && args->ext->type == BPS_EXT_GIVE_UP;
+    EXPECT_EQ(given_up, args->done == nullptr) << "nobody is told of its end";
+    asked.given_up.push_back(given_up);
+    return reinterpret_cast<bps_status*>(&asked);
+  };
+  library->bps_status_code = [](const bps_status*) noexcept -> int32_t { return BPS_ALREADY_EXISTS; };
+  library->bps_status_message = [](const bps_status*) noexcept { return "in flight"; };
+  library->bps_status_free = [](bps_status*) noexcept { ++asked.freed; };
+  AttachedSession session;
+  session.Attach(library, reinterpret_cast<bps_session*>(&asked));
+  const int64_t size = 1;
+  float value = 1;
+  int32_t code = BPS_OK;
+  PushPull(session, {"x", BPS_FLOAT32, &size, 1}, &value, &value, BPS_SUM, 0,
+           [&](const Outcome& outcome) { code = outcome.code; });
+  EXPECT_EQ(code, BPS_ALREADY_EXISTS);
+  EXPECT_EQ(asked.given_up, (std::vector<bool>{false, true}));
+  EXPECT_EQ(asked.freed, 2);
+}
+
+TEST_F(OperationTest, RoundsThatAreGivenUpAreFollowedByOthers) {
+  const int64_t size = 2;
+  const TensorSpec tensor{"x", BPS_FLOAT32, &size, 1};
+  GiveUpPushPull(TheSession(), tensor, BPS_SUM, "no session is attached");
+  Attach(session_);
+  GiveUpPushPull(TheSession(), tensor, BPS_SUM, "its input has failed");
+  GiveUpBroadcast(TheSession(), tensor, 0, "its input has failed");
+  GiveUp(TheSession(), {BPS_ALL_GATHER, {"c", BPS_FLOAT32, &size, 1}}, "its input has failed");
+  std::vector<float> values{1, 2};
+  EXPECT_TRUE(Reduce(values, "x").ok());
+  EXPECT_EQ(Collect(BPS_ALL_GATHER, {1, 2}).values, (std::vector<float>{1, 2}));
+}
+
 TEST_F(OperationTest, ResultsOutliveTheirSession) {
   bps_session* other = Open();
   Attach(other);

@@ -393,8 +393,45 @@ def _refused_optimizers_use_no_number() -> None:
     assert bps.DistributedTrainer({"weight": weight}, "sgd")._prefix == ""
 
 
+def _inputs_that_fail() -> None:
+    """What computes rank 1's input fails in some steps: all hear so, and the next step is whole."""
+    bps.init()
+    rank = bps.rank()
+    operations: dict[str, tuple[Callable[[mx.nd.NDArray], mx.nd.NDArray], float]] = {
+        "push_pull": (lambda x: bps.push_pull(x, average=False, name="failing sum"), 3),
+        "broadcast": (lambda x: bps.broadcast(x, 1, name="failing broadcast"), 2),
+        "allgather": (lambda x: bps.allgather(x, name="failing rows"), 1),
+        "reducescatter": (lambda x: bps.reducescatter(x, op=bps.Sum, name="failing parts"), [3, 0][rank]),
+    }
+    for step in range(8):
+        # Of a matrix that is not positive definite potrf fails, when the engine runs it.
+        failing = step in (1, 2, 4) and rank == 1
+        matrix = mx.nd.array([[1, 2], [2, 1]] if failing else [[(1 + rank) ** 2, 0], [0, 1]])
+        for kind, (run, expected) in operations.items():
+            given = mx.nd.linalg.potrf(matrix) * 10**step
+            if step in (1, 2, 4):
+                match = "potrf" if rank == 1 else "rank 1 .* gave up: what computes its input has failed"
+                with pytest.raises(mx.base.MXNetError, match=match):
+                    run(given).asnumpy()
+                _clear()
+            else:
+                assert run(given).asnumpy()[0, 0] == expected * 10**step, (kind, step)
+
+
+def _clear() -> None:
+    """The engine has told all errors."""
+    for _ in range(10):
+        try:
+            mx.nd.waitall()
+            return
+        except mx.base.MXNetError:
+            pass
+    raise AssertionError("there is one error more each time")
+
+
 BODIES = [
     _all_dtypes_and_ops,
+    _inputs_that_fail,
     _bfloat16,
     _numpy_interface,
     _dependencies,

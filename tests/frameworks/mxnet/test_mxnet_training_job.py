@@ -214,7 +214,7 @@ def _module() -> None:
         mx.random.seed(seed)
         module.init_params(mx.init.Xavier())
         arguments, _ = module.get_params()
-        if rank >= 0:
+        if rank >= 0 and kvstore is None:  # a store begins with rank 0's values by itself
             bps.broadcast_parameters(arguments)
             module.set_params(arguments, {})
         module.fit(data, num_epoch=4, optimizer=optimizer, kvstore=kvstore, optimizer_params=optimizer_params)
@@ -237,6 +237,40 @@ def _module() -> None:
         for given in (store, mx.kv.create(store)):
             options = {"learning_rate": 0.1, **told}
             _compare(fit(bps.rank(), _mine(), 8, bps.rank(), "sgd", given, options), whole)
+
+
+def _a_batch_that_fails() -> None:
+    """On one rank alone: all hear so, and train on together."""
+    bps.init()
+    rank = bps.rank()
+    net = mx.gluon.nn.Dense(1, in_units=2)
+    net.initialize(mx.init.One())
+    trainer = bps.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.01})
+    for step in range(6):
+        failing = step in (1, 3)
+        try:
+            with mx.autograd.record():
+                # Of a matrix that is not positive definite potrf fails, when the engine runs it.
+                given = mx.nd.array([[1, 2], [2, 1]] if failing and rank == 1 else [[1 + rank, 0], [0, 1 + step]])
+                loss = net(mx.nd.linalg.potrf(given)).sum()
+            loss.backward()
+            trainer.step(1)
+            mx.nd.waitall()
+            assert not failing
+        except mx.base.MXNetError as error:
+            assert failing and ("potrf" in str(error) or "gave up: what computes its input" in str(error)), error
+            for _ in range(10):
+                try:
+                    mx.nd.waitall()
+                    break
+                except mx.base.MXNetError:
+                    pass
+            else:
+                raise AssertionError("there is one error more each time") from error
+            bps.broadcast_parameters(net.collect_params())
+        weights = net.weight.data()
+        both = bps.allgather(weights, name="weights").asnumpy()
+        assert np.array_equal(both[0], both[1]), step
 
 
 def _broadcast_parameters() -> None:
@@ -577,6 +611,7 @@ BODIES = [
     _clipped,
     _key_value_stores,
     _module,
+    _a_batch_that_fails,
     _broadcast_parameters,
     _shapes_known_later,
     _each_broadcast_runs_once,
