@@ -55,7 +55,9 @@ def device_number() -> jax.Array | None:
 
 
 def run(call: Call, array: jax.Array, device: jax.Array | None) -> jax.Array:
-    """Runs `call` on `array`, on the device with this number. Raises ValueError."""
+    """Runs `call` on `array`, on the device with this number. Raises ValueError; FloatingPointError under
+    jax_debug_nans and jax_debug_infs."""
+    primitive.refuse_to_run_again()
     if device is None and not versions.is_traced(array):
         return _run_outside(call, array)
     operands = (array,) if device is None else (array, device)
@@ -74,12 +76,18 @@ def check_parts(name: str, array: jax.Array, device: jax.Array | None) -> None:
 
 def _run_outside(call: Call, array: jax.Array) -> jax.Array:
     name, unnamed = _padded(call.name), call._replace(name="")
-    with versions.with_jit():  # it is a program, whatever the caller debugs
-        if len(array.devices()) == 1:
-            return _outside(array, name, unnamed)
+    several = len(array.devices()) > 1
+    if several:
         check_parts(call.name, array, None)
-        # The same on all devices: of one, and back to all.
-        return jax.device_put(_outside(array.addressable_data(0), name, unnamed), array.sharding)
+    try:
+        with versions.with_jit():  # it is a program, whatever the caller debugs
+            made = _outside(array.addressable_data(0) if several else array, name, unnamed)
+    except FloatingPointError:
+        raise FloatingPointError(
+            f'the result of "{call.name}" has a NaN or an infinity, which jax_debug_nans or jax_debug_infs forbids'
+        ) from None
+    # Of an array that is the same on all devices: of one, and back to all.
+    return jax.device_put(made, array.sharding) if several else made
 
 
 def known_array(name: str, value: Any) -> jax.Array:

@@ -37,6 +37,13 @@ def axes_of(axis_name: AxisName) -> Axes:
     return (axis_name,) if isinstance(axis_name, str) else tuple(axis_name)
 
 
+def part_name(axes: Axes, name: str) -> str:
+    """The name of the parts. A worker with another number of devices has others, of another size, and is named by the
+    workers that wait for it."""
+    devices = lax.psum(1, axes) if axes else 1
+    return name if devices == 1 else f"{name} of {devices} devices"
+
+
 def _is_narrow(dtype: Any, kind: Any) -> bool:
     return jnp.issubdtype(dtype, kind) and jnp.dtype(dtype).itemsize < 4
 

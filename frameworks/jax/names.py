@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from byteps.arguments import tensor_name
 from byteps.jax import versions
+from byteps.jax.primitive import refuse_to_run_again
 from byteps.process_set import ProcessSet, global_process_set
 from byteps.session import current_session
 
@@ -61,7 +62,9 @@ def operation_name(
     Raises:
         NotInitializedError: before init().
         ValueError: no name.
+        FloatingPointError: JAX runs a program again (jax_debug_nans, jax_debug_infs): no number is drawn.
     """
+    refuse_to_run_again()
     session = current_session()
     if name is not None:
         yield tensor_name(name)

@@ -32,7 +32,7 @@ from byteps.arguments import check_reduction, priority_number, root, tensor_name
 from byteps.jax import targets, together
 from byteps.jax.call import Call, check_parts, device_number, run, sent_array
 from byteps.jax.compression import Compression, Compressor, check_compression
-from byteps.jax.devices import Axes, AxisName, axes_of, own_part, put_together
+from byteps.jax.devices import Axes, AxisName, axes_of, own_part, part_name, put_together
 from byteps.jax.names import gradient_name, leaf_names, operation_name
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
@@ -136,7 +136,7 @@ def reduce_leaves(
     compressed = [compression.compress(own_part(axes, op, reduced[n]) if axes else reduced[n]) for n in sent]
     parts, computed = together.start([part for part, _ in compressed])
     for number, part, (_, context) in zip(sent, parts, compressed):
-        call = _reduce_call(names[number], op, priorities[number], _set_ranks(process_set))
+        call = _reduce_call(part_name(axes, names[number]), op, priorities[number], _set_ranks(process_set))
         received = together.after(computed, _push_pull(call, part, device))
         result = compression.decompress(received, context)
         reduced[number] = put_together(axes, op, result, reduced[number]) if axes else result

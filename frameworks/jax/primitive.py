@@ -38,6 +38,17 @@ class _FfiCall(NamedTuple):
         return self.primitive.abstract_eval(*operands, **dict(self.params))
 
 
+def refuse_to_run_again() -> None:
+    """Raises FloatingPointError where JAX runs a program again to find the step that has made a NaN or an infinity:
+    another rank does not, and what is sent twice would meet what this rank sends next."""
+    if versions.runs_again():
+        raise FloatingPointError(
+            "a program has made a NaN or an infinity, which jax_debug_nans or jax_debug_infs forbids. JAX has run it "
+            "again, up to an operation of BytePS, which is not sent twice: the value comes from that operation or from "
+            "what follows it"
+        )
+
+
 def call(
     target: str,
     result: jax.ShapeDtypeStruct,
@@ -61,6 +72,7 @@ def call(
 
 def _run(*operands: jax.Array, **params: Any) -> list[jax.Array]:
     """Outside of programs: a program of this alone."""
+    refuse_to_run_again()
     with versions.with_jit():  # or the program would be a call of this function
         made: list[jax.Array] = jax.jit(partial(_operation.bind, **params))(*operands)
     return made
@@ -73,6 +85,7 @@ def _results(*operands: Any, same: _FfiCall, **_: Any) -> Any:
 def _lower(
     context: mlir.LoweringRuleContext, *operands: Any, target: str, in_place: bool, attributes: Attributes, **_: Any
 ) -> Any:
+    refuse_to_run_again()  # a program inside of the one that runs again
     aliases = {0: 0} if in_place else {}
     rule = versions.ffi().ffi_lowering(target, has_side_effect=True, operand_output_aliases=aliases)
     given = {name: value if isinstance(value, str) else np.asarray(value, np.int64)[()] for name, value in attributes}

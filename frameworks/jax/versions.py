@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -170,6 +171,18 @@ def in_program() -> bool:
     while trace is not None and type(trace).__name__ != "DynamicJaxprTrace":
         trace = getattr(trace, "parent_trace", None)
     return trace is not None
+
+
+def runs_again() -> bool:
+    """Whether JAX runs a program for a second time, step by step: it has found a NaN or an infinity in the results,
+    which jax_debug_nans or jax_debug_infs forbids, and looks for the step that it comes from."""
+    error = sys.exc_info()[1]  # JAX does that while it handles this error
+    # (What handles the error that came of it has it as context.)
+    while error is not None and not isinstance(error, FloatingPointError):
+        if type(error).__name__ == "InternalFloatingPointError":
+            return True
+        error = error.__context__
+    return False
 
 
 def is_traced(value: Any) -> bool:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 from byteps.arrays import DTYPES, broadcast_async, push_pull_async
+from byteps.keras.flavor import is_keras_3, keras_of
 from byteps.names import unnumbered
 from byteps.operation import Operation
+from byteps.outlines import agree
 from byteps.reduce_op import ReduceOp
 
 
@@ -34,6 +36,44 @@ def to_array(variable: Any) -> np.ndarray:
         return _of_torch(variable)
     value = variable.numpy() if hasattr(variable, "numpy") else variable
     return np.asarray(value)
+
+
+def _backend_of_graph(keras: Any) -> Any:
+    """keras.backend, whose session has the values of variables, if TensorFlow is without eager execution; else None."""
+    if keras is None or is_keras_3(keras):
+        return None
+    import tensorflow as tf
+
+    return None if tf.compat.v1.executing_eagerly_outside_functions() else keras.backend
+
+
+def values_of(variables: Sequence[Any], keras: Any) -> list[np.ndarray]:
+    """The values of variables of a model or an optimizer of this package, keras or tf_keras; None: of neither."""
+    backend = _backend_of_graph(keras)
+    if backend is None:
+        return [to_array(variable) for variable in variables]
+    return [np.asarray(value) for value in backend.batch_get_value(list(variables))]
+
+
+def assign_values(variables: Sequence[Any], values: Sequence[np.ndarray], keras: Any) -> None:
+    """Gives them these values."""
+    backend = _backend_of_graph(keras)
+    if backend is None:
+        for variable, value in zip(variables, values):
+            variable.assign(value)
+    else:
+        backend.batch_set_value(list(zip(variables, values)))
+
+
+def multiply_values(variables: Sequence[Any], factor: float, keras: Any) -> None:
+    """Multiplies them by a factor, where they are."""
+    backend = _backend_of_graph(keras)
+    if backend is None:
+        for variable in variables:
+            variable.assign(variable * factor)
+    else:
+        arrays = backend.batch_get_value(list(variables))
+        backend.batch_set_value([(variable, array * factor) for variable, array in zip(variables, arrays)])
 
 
 def variable_name(variable: Any) -> str:
@@ -108,10 +148,23 @@ def broadcast_arrays(arrays: Sequence[np.ndarray], names: Sequence[str], root_ra
     return results
 
 
-def broadcast_to_variables(variables: Sequence[Any], root_rank: int, prefix: str) -> None:
-    """Overwrites every rank's variables with the root's. Raises as broadcast_arrays."""
-    # The names of variables of tf_keras's optimizers depend on who has built them.
+def _outline(variables: Sequence[Any], values: Sequence[np.ndarray], model: Any) -> list[str]:
+    """What all ranks must have alike. The names of an optimizer's variables depend on what else a process has made."""
+    of_model = {id(variable) for variable in model.variables}
+    names = [variable_name(each) if id(each) in of_model else "a variable of the optimizer" for each in variables]
+    return [f"{name} of {value.dtype.name} {list(value.shape)}" for name, value in zip(names, values)]
+
+
+def broadcast_to_variables(variables: Sequence[Any], root_rank: int, prefix: str, model: Any) -> None:
+    """Overwrites every rank's variables, of the model and its optimizer, with the root's.
+
+    Raises:
+        BytePSError: see byteps.errors. FailedPreconditionError, before anything is sent, if the ranks' variables differ
+            in number, shape, dtype or name.
+        ValueError: as broadcast_arrays.
+    """
+    keras = keras_of(model)
+    values = values_of(variables, keras)
+    agree(_outline(variables, values, model), f"{prefix}.outline", "the variables of model and optimizer")
     names = [f"{prefix}.{index}" for index in range(len(variables))]
-    values = broadcast_arrays([to_array(variable) for variable in variables], names, root_rank)
-    for variable, value in zip(variables, values):
-        variable.assign(value)
+    assign_values(variables, broadcast_arrays(values, names, root_rank), keras)

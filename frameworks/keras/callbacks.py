@@ -12,7 +12,15 @@ from zlib import crc32
 
 import numpy as np
 from byteps.arguments import root
-from byteps.keras.arrays import broadcast_to_variables, push_pull_arrays, to_array, without_random_states
+from byteps.keras.arrays import (
+    assign_values,
+    broadcast_to_variables,
+    multiply_values,
+    push_pull_arrays,
+    to_array,
+    values_of,
+    without_random_states,
+)
 from byteps.keras.built import build_optimizer
 from byteps.keras.flavor import installed_keras, is_keras_3, keras_of
 from byteps.keras.parts import is_multiple
@@ -79,7 +87,7 @@ class _BroadcastGlobalVariables:
         of_optimizer = model.optimizer.variables
         variables = [*model.variables, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]
         shared = [variable for variable in without_random_states(variables) if id(variable) not in self._local]
-        broadcast_to_variables(shared, self.root_rank, "BroadcastGlobalVariables")
+        broadcast_to_variables(shared, self.root_rank, "BroadcastGlobalVariables", model)
 
 
 def _build(model: Any) -> bool:
@@ -139,9 +147,8 @@ class _AverageStatistics:
         """Of Callback."""
         weights = [weight for weight in self.model.non_trainable_weights if "float" in str(weight.dtype)]
         names = [f"AverageStatistics.{index}" for index in range(len(weights))]
-        averages = push_pull_arrays([to_array(weight) for weight in weights], names, Average)
-        for weight, average in zip(weights, averages):
-            weight.assign(average)
+        keras = keras_of(self.model)
+        assign_values(weights, push_pull_arrays(values_of(weights, keras), names, Average), keras)
 
 
 def _learning_rate(optimizer: Any) -> float:
@@ -153,7 +160,7 @@ def _learning_rate(optimizer: Any) -> float:
     value = optimizer.learning_rate
     if callable(value) and not hasattr(value, "numpy"):
         raise ValueError("the optimizer's learning rate is a schedule already; give it a number")
-    return float(to_array(value))
+    return float(value if isinstance(value, (int, float)) else values_of([value], keras_of(optimizer))[0])
 
 
 def _kinds_with_velocities(keras: Any) -> tuple[type, ...]:
@@ -180,6 +187,14 @@ def _velocities(optimizer: Any, model: Any) -> list[Any]:
         has = "momentum" in optimizer.get_slot_names()
         return [optimizer.get_slot(variable, "momentum") for variable in model.trainable_variables] if has else []
     return list(getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or ())
+
+
+def _steps_of(params: dict[str, Any]) -> int | None:
+    """The batches of an epoch, by what fit() tells its callbacks."""
+    if params.get("steps"):
+        return int(params["steps"])
+    samples, batch_size = params.get("samples"), params.get("batch_size")  # of tf_keras in a graph
+    return -(-samples // batch_size) if samples and batch_size else None
 
 
 class _LearningRateSchedule:
@@ -223,7 +238,7 @@ class _LearningRateSchedule:
         if self.initial_lr is None:
             self.initial_lr = _learning_rate(self.model.optimizer)
         if not self.staircase and not self.steps_per_epoch:
-            self.steps_per_epoch = (self.params or {}).get("steps")
+            self.steps_per_epoch = _steps_of(self.params or {})
             if not self.steps_per_epoch:
                 raise ValueError("the number of batches per epoch is not known; give steps_per_epoch")
 
@@ -255,8 +270,7 @@ class _LearningRateSchedule:
         optimizer.learning_rate = self.initial_lr * multiplier
         after = _learning_rate(optimizer)
         if self.momentum_correction and before > 0 and after != before:
-            for velocity in _velocities(optimizer, self.model):
-                velocity.assign(velocity * (after / before))
+            multiply_values(_velocities(optimizer, self.model), after / before, keras_of(optimizer))
 
 
 class _LearningRateWarmup(_LearningRateSchedule):

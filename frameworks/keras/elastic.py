@@ -21,9 +21,10 @@ from typing import Any
 
 from byteps.arguments import root
 from byteps.elastic import ObjectState, State, run
-from byteps.keras.arrays import broadcast_to_variables, to_array, without_random_states
+from byteps.keras.arrays import assign_values, broadcast_to_variables, values_of, without_random_states
 from byteps.keras.built import build_optimizer, refuse_unbuilt
 from byteps.keras.callbacks import callback_class
+from byteps.keras.flavor import keras_of
 from byteps.session import current_session
 
 __all__ = [
@@ -62,21 +63,21 @@ class KerasState(ObjectState):
     def save(self) -> None:
         """Keeps values and variables as they are now."""
         # What raises here, as variables do that a failed step has made, leaves all that was saved before.
-        arrays = [(variable, to_array(variable).copy()) for variable in self._variables()]
+        variables = self._variables()
+        arrays = [array.copy() for array in values_of(variables, keras_of(self.model))]
         super().save()
-        self._arrays = arrays
+        self._kept = variables, arrays
 
     def restore(self) -> None:
         """Comes back to what was saved last."""
         super().restore()
-        for variable, array in self._arrays:
-            variable.assign(array)
+        assign_values(*self._kept, keras_of(self.model))
 
     def sync(self, root_rank: int = 0) -> None:
         """Takes over the root's variables and values, and saves them. What random numbers come from stays this
         worker's own; save() and restore() have it like all variables."""
         root_rank = root(current_session(), root_rank)
-        broadcast_to_variables(without_random_states(self._variables()), root_rank, "KerasState")
+        broadcast_to_variables(without_random_states(self._variables()), root_rank, "KerasState", self.model)
         super().sync(root_rank)
 
 

@@ -16,6 +16,7 @@ from byteps.keras.compression import Compression
 from byteps.keras.copies import keep_in_copies
 from byteps.keras.flavor import backend_of, is_keras_3, keras_of
 from byteps.keras.gradients import Options, Reduce, reduction
+from byteps.keras.logs import raise_errors_of_logs
 from byteps.keras.parts import is_multiple, parts_of
 from byteps.keras.saved_class import saved_as
 from byteps.keras.server_parameters import OnJax, ServerParameters, server_parameters
@@ -472,6 +473,8 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     """Gives a plain optimizer of Keras the class of a DistributedOptimizer with these settings, and returns it."""
     keras, options = keras_of(optimizer), settings.options
     backend = backend_of(keras)
+    if backend == "jax":
+        raise_errors_of_logs(keras)
     asynchronous = asynchronous_training()
     if asynchronous:
         check_asynchronous(
@@ -485,13 +488,14 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     if not asynchronous and _skips_overflows(optimizer, keras):
         of_numbers = replace(options, op=Sum, compression=Compression.none, predivide=1.0)
         count = staticmethod(reduction(backend, of_numbers))
+    prefix = "" if settings.name is None else f"{settings.name}."
     members = {
         "__doc__": kind.__doc__,
         "_bps_kind": kind,
         "_bps_settings": settings,
-        "_bps_reduce": staticmethod(reduction(backend, options)),
+        "_bps_reduce": staticmethod(reduction(backend, options, f"{prefix}DistributedOptimizer.outline")),
         "_bps_count": count,
-        "_bps_prefix": "" if settings.name is None else f"{settings.name}.",
+        "_bps_prefix": prefix,
         "_bps_passes": settings.passes,
         "_bps_average_passes": settings.average_passes,
         "_bps_backend": backend,

@@ -10,6 +10,7 @@ import numpy as np
 from byteps import basics
 from byteps.asynchronous import Beginning
 from byteps.errors import FailedPreconditionError
+from byteps.keras.gradients import refuse_several_devices
 from byteps.session import current_session
 
 
@@ -97,6 +98,7 @@ class OnJax:
 
         if current_session().native.info()["size"] == 1:
             return list(after)
+        refuse_several_devices()
         if self._prefix is None:
             self._prefix = f"AsyncParam.{next(_ON_JAX)}."
         before = list(before)

@@ -98,19 +98,9 @@ class Reduction:
         results: list[Any] = list(gradients)
         if not included:
             return results
-        dense: list[int] = []
-        for index, gradient in enumerate(results):
-            if isinstance(gradient, tf.IndexedSlices):
-                if self.sparse_as_dense:
-                    results[index] = tf.convert_to_tensor(gradient)
-                    dense.append(index)
-                    continue
-                with tf.device(self.device_sparse):
-                    results[index] = push_pull_slices(
-                        gradient, names[index], self.op, -index, self.compression, self.process_set
-                    )
-            elif gradient is not None:
-                dense.append(index)
+        given = [index for index, gradient in enumerate(results) if gradient is not None]
+        sparse = [index for index in given if isinstance(results[index], tf.IndexedSlices) and not self.sparse_as_dense]
+        dense = [index for index in given if index not in sparse]
         reduced = self._dense(
             [tf.convert_to_tensor(results[index]) for index in dense],
             [names[index] for index in dense],
@@ -118,6 +108,12 @@ class Reduction:
         )
         for index, gradient in zip(dense, reduced):
             results[index] = gradient
+        # In eager execution these wait: a rank on which one is dense has sent that with the others.
+        for index in sparse:
+            with tf.device(self.device_sparse):
+                results[index] = push_pull_slices(
+                    results[index], names[index], self.op, -index, self.compression, self.process_set
+                )
         return results
 
 

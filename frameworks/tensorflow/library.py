@@ -20,13 +20,45 @@ _OLDEST, _NEWEST = (2, 13), (2, 21)
 _CONCURRENT = frozenset({"BytepsPushPull", "BytepsBroadcast", "BytepsCollective"})
 
 
-def _let_run_concurrently() -> None:
-    """Lets the ops of one tf.function run at the same time, as TensorFlow does with its own collective ops. Where a
-    future TensorFlow has no such list they run in the order in which they were traced: slower, and no less right."""
-    with contextlib.suppress(ImportError, AttributeError):
-        from tensorflow.python.framework import auto_control_deps
+def _is_of_a_loop(graph: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether the graph is that of a loop's body or condition, or of a branch or function that is traced in one."""
+    while graph is not None:
+        if isinstance(graph, kinds):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
 
-        auto_control_deps.ASYNC_STATEFUL_OPS = frozenset(auto_control_deps.ASYNC_STATEFUL_OPS) | _CONCURRENT
+
+class _Awaited(frozenset):
+    """The kinds of ops that what a graph returns waits for, while they wait for nothing themselves: those given, and in
+    loops also those of this package.
+
+    Iterations of a loop would otherwise run at the same time, in an order of each rank's own, and the ranks would
+    reduce different iterations with each other. So the variables of a loop wait for the ops of its body, and those for
+    the variables of the iteration before. TensorFlow asks this set when a graph has been traced, of all of its ops:
+    also those that it has made itself, of gradients and of vectorized_map.
+    """
+
+    loops: tuple[type, ...]
+
+    def __contains__(self, kind: object) -> bool:
+        if kind in _CONCURRENT:
+            return _is_of_a_loop(tf.compat.v1.get_default_graph(), self.loops)
+        return super().__contains__(kind)
+
+
+def _let_run_concurrently() -> None:
+    """Lets the ops of one tf.function run at the same time, as TensorFlow does with its own collective ops, but for
+    iterations of loops. Where a future TensorFlow has other lists all run in the order in which they were traced, loops
+    included: slower, and no less right."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from tensorflow.python.framework import auto_control_deps as lists
+        from tensorflow.python.ops.control_flow_v2_func_graphs import WhileBodyFuncGraph, WhileCondFuncGraph
+
+        awaited = _Awaited(lists.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS)
+        awaited.loops = (WhileBodyFuncGraph, WhileCondFuncGraph)
+        lists.ASYNC_STATEFUL_OPS = frozenset(lists.ASYNC_STATEFUL_OPS) | _CONCURRENT
+        lists.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS = awaited
 
 
 def _load() -> Any:
@@ -56,6 +88,10 @@ WIRE_TYPES = frozenset(
 def sendable(value: Any) -> tf.Tensor:
     """The argument of an operation as a tensor. Raises TypeError for a dtype that cannot be sent: before the operation
     gets a number, so that the ranks stay in step."""
+    if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+        raise TypeError(
+            f"a {type(value).__name__} cannot be sent; send the tensors that it consists of, or a dense one"
+        )
     tensor = tf.convert_to_tensor(value)
     if tensor.dtype not in WIRE_TYPES:
         known = ", ".join(sorted(dtype.name for dtype in WIRE_TYPES))

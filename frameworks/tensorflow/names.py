@@ -44,8 +44,8 @@ def _number_in(graph: Any, name: str) -> int:
     """1 for the first operation of this name that is traced in the graph, 2 for the second, and so on.
 
     Branches and loops count together with the function that they stand in, since two of them may run at once. Of the
-    branches of one tf.cond or tf.switch_case one runs: they have the same numbers, so that ranks meet that take
-    different ones.
+    branches of one tf.cond or tf.switch_case one runs: they have the same numbers, so that ranks that take different
+    ones meet under the names that both have.
     """
     counts = _COUNTS.setdefault(graph, _Counts())
     counts.asked[name] += 1

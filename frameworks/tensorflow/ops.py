@@ -4,8 +4,8 @@ Names. Tensors meet by name across the workers; in graphs, with names neither tr
 order. An operation without a name gets that of its tensor in a graph, where several of one are numbered as they are
 traced, and a number in eager execution; the numbers need the same order of these calls on all ranks. In eager execution
 a call, with a name or without, returns when its result is there: the calls of one thread need the same order on all
-ranks, or each waits for what another would call next. Two operations in flight cannot share a name: in a tf.while_loop
-whose iterations do not depend on each other, set parallel_iterations=1 (docs/frameworks/tensorflow.md).
+ranks, or each waits for what another would call next. Two operations in flight cannot share a name; iterations
+of a loop wait for each other, with the exceptions of docs/frameworks/tensorflow.md.
 
 Tensors. uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, bool, complex64 and complex128, of any
 shape. Shape and dtype must agree across ranks, or every rank gets an error. Tensors of a GPU are copied through host

@@ -62,9 +62,12 @@ def push_pull_slices(
     ranks = set_ranks(process_set)
     sent, context = compression.compress(values)
     count = len(ranks) or current_session().native.info()["size"]
-    rows = gather_rows(sent, f"{name}.values", priority, ranks)
+    # The name of a dense tensor: a rank that has one hears so.
+    rows = gather_rows(sent, name, priority, ranks)
     values = compression.decompress(_gathered(rows, tf.cast(count, rows.dtype)), context)
-    indices = gather_rows(tf.convert_to_tensor(slices.indices), f"{name}.indices", priority, ranks)
+    # Behind the rows, for where these fail no other rank may have indices.
+    with tf.control_dependencies([rows]):
+        indices = gather_rows(tf.convert_to_tensor(slices.indices), f"{name}.indices", priority, ranks)
     if op is Average:
         values = values / tf.cast(count, values.dtype)
     return tf.IndexedSlices(values, indices, slices.dense_shape)

@@ -78,6 +78,9 @@ enum DataType : int {
   X(void, TF_OpKernelConstruction_Failure, (TF_OpKernelConstruction*, TF_Status*))                                   \
   X(void, TF_OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))                                             \
   X(void, TF_GetInput, (TF_OpKernelContext*, int index, TF_Tensor**, TF_Status*))                                    \
+  X(uint64_t, TF_GetFrameId, (TF_OpKernelContext*))                                                                  \
+  X(int64_t, TF_GetIterId, (TF_OpKernelContext*))                                                                    \
+  X(int64_t, TF_GetStepId, (TF_OpKernelContext*))                                                                    \
   X(TF_Tensor*, TF_ForwardInputOrAllocateOutput,                                                                     \
     (TF_OpKernelContext*, const int* candidates, int num_candidates, int output, const int64_t* dims, int num_dims,  \
      int* forwarded, TF_Status*))                                                                                    \

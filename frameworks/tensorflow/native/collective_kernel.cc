@@ -9,6 +9,7 @@
 #include "frameworks/tensorflow/native/data_type.h"
 #include "frameworks/tensorflow/native/done_function.h"
 #include "frameworks/tensorflow/native/error_text.h"
+#include "frameworks/tensorflow/native/iteration.h"
 
 namespace byteps::tensorflow {
 namespace {
@@ -96,8 +97,15 @@ void CollectiveKernel::SetOutputs(TF_OpKernelContext* context, const CollectiveR
   api_.TF_DeleteTensor(counts);
 }
 
-void CollectiveKernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) const {
+void CollectiveKernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
   const ScopedStatus status(api_);
+  const Iteration iteration = Iteration::Of(api_, context);
+  if (const Outcome refused = iterations_.Admit(iteration); !refused.ok()) {
+    api_.TF_SetStatus(status.get(), refused.code, refused.message.c_str());
+    api_.TF_OpKernelContext_Failure(context, status.get());
+    FunctionOf(done)();
+    return;
+  }
   const Input tensor = Read(api_, context, 0, status.get());
   const Input splits = status.ok() ? Read(api_, context, 1, status.get()) : Input{};
   if (!status.ok()) {
@@ -108,6 +116,7 @@ void CollectiveKernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDone
   CollectiveSpec spec{static_cast<int32_t>(kind_),
                       {name_.c_str(), dtype_, tensor.shape.data(), static_cast<int32_t>(tensor.shape.size())},
                       tensor.data};
+  spec.tensor.match = iteration.number;
   spec.op = static_cast<int32_t>(op_);
   spec.root = static_cast<int32_t>(root_);
   spec.priority = priority_;
@@ -118,13 +127,14 @@ void CollectiveKernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDone
   }
   // The last call takes context and kernel along, so nothing of them is touched behind it.
   binding::Collective(binding::TheSession(), spec,
-                      [this, context, shape = tensor.shape, function = FunctionOf(done)](
+                      [this, context, iteration, shape = tensor.shape, function = FunctionOf(done)](
                           const Outcome& outcome, const CollectiveResult& result) {
                         const ScopedStatus ended(api_);
                         if (outcome.ok()) {
                           SetOutputs(context, result, shape, ended.get());
                         } else {
-                          api_.TF_SetStatus(ended.get(), outcome.code, ErrorText(outcome).c_str());
+                          iterations_.End(iteration, outcome);
+                          api_.TF_SetStatus(ended.get(), outcome.code, ErrorText(outcome, iteration.number).c_str());
                         }
                         if (!ended.ok()) api_.TF_OpKernelContext_Failure(context, ended.get());
                         function();

@@ -10,6 +10,7 @@
 
 #include "frameworks/common/collective.h"
 #include "frameworks/tensorflow/native/c_api.h"
+#include "frameworks/tensorflow/native/iteration.h"
 
 namespace byteps::tensorflow {
 
@@ -19,7 +20,7 @@ class CollectiveKernel {
   CollectiveKernel(const CApi& api, TF_OpKernelConstruction* construction);
 
   // Starts the operation; `done`, which is valid during this call only, is called when it has ended.
-  void Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) const;
+  void Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done);
 
  private:
   // Both outputs: the result, and its rows of (or for) each rank. `shape`: of the input.
@@ -35,6 +36,7 @@ class CollectiveKernel {
   int64_t root_ = 0;
   int64_t priority_ = 0;
   std::vector<int32_t> ranks_;
+  Iterations iterations_;
 };
 
 }  // namespace byteps::tensorflow

@@ -8,6 +8,7 @@
 #include "frameworks/tensorflow/native/data_type.h"
 #include "frameworks/tensorflow/native/done_function.h"
 #include "frameworks/tensorflow/native/error_text.h"
+#include "frameworks/tensorflow/native/iteration.h"
 
 namespace byteps::tensorflow {
 namespace {
@@ -69,23 +70,28 @@ bool Kernel::Allocate(TF_OpKernelContext* context, Memory& memory) const {
   return true;
 }
 
-void Kernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) const {
+void Kernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
   Memory memory;
   if (!Allocate(context, memory)) {
     FunctionOf(done)();
     return;
   }
+  const Iteration iteration = Iteration::Of(api_, context);
   // The last call takes context and kernel along, so nothing of them is touched behind it.
-  binding::Done finish = [api = &api_, context, function = FunctionOf(done)](const Outcome& outcome) {
+  binding::Done finish = [this, context, iteration, function = FunctionOf(done)](const Outcome& outcome) {
     if (!outcome.ok()) {
-      const ScopedStatus status(*api);
-      api->TF_SetStatus(status.get(), outcome.code, ErrorText(outcome).c_str());
-      api->TF_OpKernelContext_Failure(context, status.get());
+      iterations_.End(iteration, outcome);
+      const ScopedStatus status(api_);
+      api_.TF_SetStatus(status.get(), outcome.code, ErrorText(outcome, iteration.number).c_str());
+      api_.TF_OpKernelContext_Failure(context, status.get());
     }
     function();
   };
-  const binding::TensorSpec tensor{name_.c_str(), dtype_, memory.shape.data(),
-                                   static_cast<int32_t>(memory.shape.size()), asynchronous_ != 0};
+  if (const Outcome refused = iterations_.Admit(iteration); !refused.ok()) return finish(refused);
+  binding::TensorSpec tensor{name_.c_str(), dtype_, memory.shape.data(), static_cast<int32_t>(memory.shape.size()),
+                             asynchronous_ != 0};
+  // Asynchronous rounds meet none of other ranks.
+  if (!tensor.asynchronous) tensor.match = iteration.number;
   if (kind_ == Kind::kPushPull) {
     binding::PushPull(binding::TheSession(), tensor, memory.input, memory.output, static_cast<int32_t>(op_), priority_,
                       std::move(finish));

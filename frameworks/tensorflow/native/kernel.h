@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "frameworks/tensorflow/native/c_api.h"
+#include "frameworks/tensorflow/native/iteration.h"
 
 namespace byteps::tensorflow {
 
@@ -21,7 +22,7 @@ class Kernel {
   Kernel(const CApi& api, Kind kind, TF_OpKernelConstruction* construction);
 
   // Starts the operation; `done`, which is valid during this call only, is called when it has ended.
-  void Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) const;
+  void Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done);
 
  private:
   // Where the operation reads and writes.
@@ -43,6 +44,7 @@ class Kernel {
   int64_t op_ = 0;  // of a push_pull
   unsigned char asynchronous_ = 0;
   int64_t root_ = 0;  // of a broadcast
+  Iterations iterations_;
 };
 
 }  // namespace byteps::tensorflow

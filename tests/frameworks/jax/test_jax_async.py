@@ -70,7 +70,7 @@ def _two_sessions() -> float:
             with pytest.raises(ValueError, match="init"):
                 step(params, state, 1.0)
         state = optimizer.init(params)
-        params = step(params, state, 1.0)
+        params = jax.block_until_ready(step(params, state, 1.0))  # at the servers, before the others ask for it
         bps.barrier()
         state = optimizer.init(params)
         params = step(params, state, 0.0)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
 from installed import framework
 
 jax = framework("jax")
@@ -19,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 RunWorkers = Callable[..., Any]
 DEVICES = 4
+_FLAGS = f"--xla_force_host_platform_device_count={DEVICES}"
 
 
 def _shard_map(f: Callable[..., Any], check: bool = False, **options: Any) -> Callable[..., Any]:
@@ -318,4 +320,23 @@ def _all() -> None:
 
 
 def test_four_devices_in_each_of_two_workers(run_workers: RunWorkers) -> None:
-    run_workers(_all, BYTEPS_OP_TIMEOUT="120", XLA_FLAGS=f"--xla_force_host_platform_device_count={DEVICES}")
+    run_workers(_all, BYTEPS_OP_TIMEOUT="120", XLA_FLAGS=_FLAGS)
+
+
+def _devices_that_differ() -> str:
+    """Rank 1 has half as many, and arrays of twice the size, so that the bytes of some parts would fit."""
+    bps.init()
+    mesh = Mesh(np.array(jax.devices()[: DEVICES // (1 + bps.rank())]), ("d",))
+    reduce = jax.pmap(
+        lambda x: bps.push_pull(x, False, "x", axis_name="d"), axis_name="d", devices=list(mesh.devices.flat)
+    )
+    with pytest.raises(jax.errors.JaxRuntimeError, match="DEADLINE_EXCEEDED") as caught:
+        jax.block_until_ready(reduce(jnp.ones((mesh.size, 8 * (1 + bps.rank())))))
+    bps.barrier("the end", timeout=60)
+    return str(caught.value)
+
+
+def test_workers_with_other_numbers_of_devices(run_workers: RunWorkers) -> None:
+    messages = run_workers(_devices_that_differ, XLA_FLAGS=_FLAGS, BYTEPS_OP_TIMEOUT="5").results
+    assert "x of 4 devices" in messages[0] and "rank 1" in messages[0], messages[0]
+    assert "x of 2 devices" in messages[1] and "rank 0" in messages[1], messages[1]

@@ -76,10 +76,54 @@ def _wrong_arguments() -> None:
     assert program(jnp.ones(())) == 2
 
 
+def _not_a_number_of_all() -> None:
+    """Under jax.debug_nans JAX runs again what has made a NaN; what was sent is not sent again."""
+    bps.init()
+    infinite = jnp.array([jnp.inf, -jnp.inf])[bps.rank() :][:1]  # of opposite signs
+    with jax.debug_nans(True):
+        for name in ("x", None):
+            with pytest.raises(FloatingPointError, match=name or "noname"):
+                jax.block_until_ready(bps.push_pull(infinite, False, name))
+            assert bps.push_pull(jnp.ones(1), False, name)[0] == 2
+        inner = jax.jit(lambda x: bps.push_pull(x, False, "inner"))
+        for wrap in (
+            jax.vmap(lambda x: bps.push_pull(x, False, "batch")),
+            jax.jit(lambda x: bps.push_pull(x, False, "inside")),
+            jax.jit(lambda x: inner(x) - 1),
+        ):
+            with pytest.raises(FloatingPointError, match="not sent twice"):
+                jax.block_until_ready(wrap(infinite))
+            assert wrap(jnp.ones(1))[0] in (1, 2)
+        # What comes before is found.
+        with pytest.raises(FloatingPointError, match="log"):
+            jax.block_until_ready(jax.jit(lambda x: bps.push_pull(jnp.log(x), False, "behind"))(jnp.array(-1.0)))
+
+
+def _not_a_number_of_one() -> None:
+    bps.init()
+
+    @jax.jit
+    def step(x: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return bps.push_pull(x, False, "loss"), bps.push_pull(x, False), jnp.log(number)
+
+    with jax.debug_nans(True):
+        for count in range(1, 4):
+            x, number = jnp.full(1, count), jnp.array(1.0)
+            if count == 2 and bps.rank() == 1:
+                with pytest.raises(FloatingPointError, match="not sent twice"):
+                    step(x, -number)
+            else:
+                assert [float(sums[0]) for sums in step(x, number)[:2]] == [2 * count, 2 * count]
+    # Neither are numbers of unnamed operations drawn for what is not sent.
+    assert bps.push_pull(jnp.ones(1), False)[0] == 2
+
+
 BODIES = [
     _mismatches,
     _wrong_arguments,
 ]
+if jax.__version_info__ >= (0, 10):  # older versions run programs again in ways of their own
+    BODIES += [_not_a_number_of_all, _not_a_number_of_one]
 
 
 @pytest.mark.parametrize("body", BODIES)

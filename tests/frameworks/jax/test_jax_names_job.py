@@ -185,6 +185,30 @@ def test_two_of_one_name_are_told_the_remedy(run_workers: RunWorkers) -> None:
     assert '"met" is still in flight' in message and "save_only_these_names" in message, message
 
 
+def _refused_on_one_rank() -> None:
+    """Rank 1 has one of the name in flight when its program comes to the next."""
+    bps.init()
+    program = jax.jit(lambda x: bps.push_pull(x, name="x", op=bps.Sum))
+    begun = None
+    if bps.rank() == 1:
+        begun = byteps.push_pull_async(np.ones(3, np.float32), name="x", op=byteps.Sum)
+        with pytest.raises(jax.errors.JaxRuntimeError, match="ALREADY_EXISTS"):
+            jax.block_until_ready(program(jnp.ones(3)))
+    bps.barrier("refused", timeout=60)
+    if begun is None:
+        assert program(jnp.ones(3))[0] == 2
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"rank 1 .*another operation of this name was in flight"):
+            jax.block_until_ready(program(jnp.ones(3)))
+    else:
+        begun.wait()
+    bps.barrier("told", timeout=60)
+    assert program(jnp.full(3, 10.0 + bps.rank()))[0] == 21
+
+
+def test_an_operation_refused_on_one_rank_fails_on_all(run_workers: RunWorkers) -> None:
+    run_workers(_refused_on_one_rank, BYTEPS_OP_TIMEOUT="20")
+
+
 def _helper_with_a_jit_of_its_own() -> str:
     bps.init()
     message = ""

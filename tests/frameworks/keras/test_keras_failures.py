@@ -1,5 +1,5 @@
-"""fit() of a worker whose step fails: a lost worker, and workers that disagree. It ends with an exception, and so does
-the job; a KerasState brings the model back behind such a step."""
+"""fit() of a worker whose step fails: a lost worker, workers that disagree, no session. It ends with an exception, and
+so does the job; a KerasState brings the model back behind such a step."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def _model(width: int = 4) -> Any:
+def _model(width: int = 4, compiled: bool = False) -> Any:
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.layers.Input((width,)), keras.layers.Dense(2, use_bias=False)])
     optimizer = bps.DistributedOptimizer(keras.optimizers.Adam(0.01))
-    model.compile(optimizer=optimizer, loss="mse", jit_compile=False)
+    model.compile(optimizer=optimizer, loss="mse", jit_compile=compiled)
     return model
 
 
@@ -79,6 +79,73 @@ def test_workers_that_disagree_end_fit(run_workers: RunWorkers, backend: str) ->
     assert job.returncode != 0
     assert "have trained" not in job.output
     assert "the ranks disagree" in job.output and "gradient.0" in job.output, job.output
+
+
+def _data(batches: int) -> tuple[Any, Any]:
+    x = np.arange(8 * batches, dtype=np.float32).reshape(-1, 4) / 10
+    return x, x[:, :2]
+
+
+def _end_before_the_other(compiled: bool) -> None:
+    """The last step of rank 0 fails, and nobody uses its results."""
+    bps.init()
+    _model(compiled=compiled).fit(*_data(2 - bps.rank()), batch_size=2, verbose=0)
+    assert bps.rank() == 1, "rank 0 has trained on"
+
+
+def _skip_uncompiled(backend: str, compiled: bool) -> None:
+    if compiled and backend != "jax":
+        pytest.skip("XLA compiles training steps with JAX alone")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_last_step_ends_fit(run_workers: RunWorkers, backend: str, compiled: bool) -> None:
+    _skip_uncompiled(backend, compiled)
+    job = run_workers(_end_before_the_other, compiled, check=False, KERAS_BACKEND=backend, BYTEPS_OP_TIMEOUT="10")
+    assert job.returncode != 0
+    assert "has trained on" not in job.output
+    said = [line for line in job.stderr.splitlines() if line.startswith("[worker 0]")]
+    assert any("rank 1" in line for line in said), job.output
+
+
+def _handle_the_last_step() -> None:
+    bps.init()
+    model = _model(compiled=True)
+    if bps.rank() == 1:
+        model.fit(*_data(1), batch_size=2, verbose=0)
+        return
+    with pytest.raises(Exception, match="rank 1"):
+        model.fit(*_data(2), batch_size=2, verbose=0)
+
+
+def test_a_failure_that_was_handled_leaves_the_exit_status(run_workers: RunWorkers) -> None:
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("jax is not installed here: tools/setup --frameworks")
+    job = run_workers(_handle_the_last_step, KERAS_BACKEND="jax", BYTEPS_OP_TIMEOUT="10")
+    assert "has not waited for" not in job.stderr, job.output
+
+
+def _train_without_a_session(compiled: bool) -> None:
+    trainings: list[Callable[[Any], Any]] = [
+        lambda model: model.fit(*_data(2), batch_size=2, verbose=0),
+        lambda model: model.train_on_batch(*_data(1)),
+    ]
+    for train in trainings:
+        with pytest.raises(Exception, match=r"call bps.init\(\)"):
+            train(_model(compiled=compiled))
+        # What was compiled in a session.
+        bps.init()
+        model = _model(compiled=compiled)
+        train(model)
+        bps.shutdown()
+        with pytest.raises(Exception, match=r"call bps.init\(\)"):
+            train(model)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_without_a_session_training_is_an_error(run_alone: RunWorkers, backend: str, compiled: bool) -> None:
+    _skip_uncompiled(backend, compiled)
+    run_alone(_train_without_a_session, compiled, KERAS_BACKEND=backend)
 
 
 class _Disturb:

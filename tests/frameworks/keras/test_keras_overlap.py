@@ -18,6 +18,7 @@ keras = framework("keras")
 import byteps.keras as bps
 import numpy as np
 from byteps.keras.optimizer import gradient_names
+from byteps.outlines import agree
 
 RunWorkers = Callable[..., Any]
 
@@ -74,7 +75,9 @@ def _train() -> bool:
 def _answer() -> bool:
     nothing = np.zeros([WIDTH, WIDTH], np.float32)
     # Of the model that rank 0 has.
-    first, *others = gradient_names(_model(lambda hidden: hidden).trainable_variables, "gradient.")
+    variables = _model(lambda hidden: hidden).trainable_variables
+    first, *others = gradient_names(variables, "gradient.")
+    agree(gradient_names(variables, ""), "DistributedOptimizer.outline", "the gradients of their models")
     for _ in range(STEPS):
         for name in reversed(others):
             bps.push_pull(nothing, name=name, op=bps.Sum)

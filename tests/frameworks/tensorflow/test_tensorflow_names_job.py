@@ -133,6 +133,24 @@ def _two_optimizers_in_branches() -> None:
     assert _names_in(step, tf.TensorSpec([], tf.float32)) == _names_in(step, tf.constant(0))
 
 
+def _branches_that_reduce_different_tensors() -> None:
+    """Without names they have different ones, by which ranks that take different branches would not meet."""
+    bps.init()
+
+    def names(
+        first: Callable[[tf.Tensor], tf.Tensor], second: Callable[[tf.Tensor], tf.Tensor], name: Any
+    ) -> list[str]:
+        @tf.function
+        def step(x: tf.Tensor, way: tf.Tensor) -> tf.Tensor:
+            return tf.cond(way, lambda: bps.push_pull(first(x), name=name), lambda: bps.push_pull(second(x), name=name))
+
+        return _names_in(step, tf.ones([2]), tf.constant(True))
+
+    assert len(names(lambda x: x, lambda x: 2 * x, None)) == 2
+    assert names(lambda x: x, lambda x: 2 * x, "given") == ["given"]
+    assert len(names(lambda x: x, lambda x: x, None)) == 1
+
+
 def _ranks_in_different_branches_meet() -> None:
     """One branch runs, so that both have the same names; gradients through them, too."""
     bps.init()
@@ -224,6 +242,7 @@ BODIES = [
     _two_gradients_through_one_operation,
     _layers_that_one_rank_has_made_more_of,
     _two_optimizers_in_branches,
+    _branches_that_reduce_different_tensors,
     _ranks_in_different_branches_meet,
     _loops,
 ]

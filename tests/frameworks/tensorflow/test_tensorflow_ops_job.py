@@ -11,6 +11,7 @@ from installed import framework
 
 tf = framework("tensorflow")
 
+import byteps
 import byteps.horovod.tensorflow as hvd
 import byteps.tensorflow as bps
 import numpy as np
@@ -183,7 +184,6 @@ def _the_next_session() -> None:
 
 
 def _one_name_in_loops() -> None:
-    """Iteration by iteration, which parallel_iterations=1 asks for."""
     bps.init()
     own = float(bps.rank() + 1)
 
@@ -191,16 +191,12 @@ def _one_name_in_loops() -> None:
     def of_for(count: tf.Tensor) -> tf.Tensor:
         total = tf.constant(0.0)
         for number in tf.range(count):
-            tf.autograph.experimental.set_loop_options(parallel_iterations=1)
             total += bps.push_pull(own * tf.cast(number, tf.float32), op=bps.Sum, name="met")
         return total
 
     @tf.function
     def of_map(numbers: tf.Tensor) -> tf.Tensor:
-        def reduced(number: tf.Tensor) -> tf.Tensor:
-            return bps.push_pull(own * number, op=bps.Sum, name="mapped")
-
-        return tf.map_fn(reduced, numbers, parallel_iterations=1)
+        return tf.map_fn(lambda number: bps.push_pull(own * number, op=bps.Sum, name="mapped"), numbers)
 
     assert float(of_for(tf.constant(20))) == 3 * 190
     np.testing.assert_array_equal(of_map(tf.range(20.0)), 3 * np.arange(20))
@@ -366,27 +362,55 @@ def _two_of_one_name() -> str:
     bps.init()
     message = ""
     if bps.rank() == 0:
-
-        @tf.function
-        def of_for(count: tf.Tensor) -> tf.Tensor:
-            total = tf.constant(0.0)
-            for number in tf.range(count):
-                total += bps.push_pull(tf.cast(number, tf.float32), name="met")
-            return total
-
-        with pytest.raises(tf.errors.AlreadyExistsError) as caught:
-            of_for(tf.constant(5))
-        message = str(caught.value)
-        with pytest.raises(tf.errors.AlreadyExistsError, match="parallel_iterations=1"):
-            tf.function(lambda x: [bps.allgather(x, name="twice"), bps.allgather(x, name="twice")])(tf.ones([1]))
+        for operation in (bps.push_pull, bps.allgather):
+            twice = tf.function(lambda x, send=operation: [send(x, name=send.__name__), send(x, name=send.__name__)])
+            with pytest.raises(tf.errors.AlreadyExistsError) as caught:
+                twice(tf.ones([1]))
+            message = str(caught.value)
+            assert f'"{operation.__name__}"' in message and "still in flight" in message, message
+            assert "tf.control_dependencies" in message and "parallel_iterations=1" in message, message
     bps.barrier("the end", timeout=60)
     return message
 
 
 def test_two_of_one_name_are_told_the_remedy(run_workers: RunWorkers) -> None:
     """No other rank answers, so that the first is in flight when the second comes."""
-    message = run_workers(_two_of_one_name, BYTEPS_OP_TIMEOUT="4").results[0]
-    assert '"met" is still in flight' in message and "set_loop_options(parallel_iterations=1)" in message, message
+    assert run_workers(_two_of_one_name, BYTEPS_OP_TIMEOUT="4").results[0]
+
+
+def _refused_on_one_rank() -> None:
+    """Rank 1 has one of the name in flight when its program comes to the next."""
+    bps.init()
+    ones = tf.ones([3])
+    calls = {
+        "push_pull": lambda name: bps.push_pull(ones, name=name, op=bps.Sum),
+        "broadcast": lambda name: bps.broadcast(2 * ones, 0, name=name),
+        "allgather": lambda name: bps.allgather(ones, name=name),
+    }
+    for kind, call in calls.items():
+        begun = None
+        if bps.rank() == 1:
+            if kind == "allgather":
+                begun = byteps.allgather_async(np.ones(3, np.float32), name=kind)
+            elif kind == "broadcast":
+                begun = byteps.broadcast_async(np.ones(3, np.float32), 0, name=kind)
+            else:
+                begun = byteps.push_pull_async(np.ones(3, np.float32), name=kind, op=byteps.Sum)
+            with pytest.raises(tf.errors.AlreadyExistsError):
+                call(kind)
+        bps.barrier(f"{kind} refused", timeout=60)
+        if begun is None:
+            assert call(kind).numpy().sum() == 6
+            with pytest.raises(tf.errors.AbortedError, match=r"rank 1 .*another operation of this name was in flight"):
+                call(kind)
+        else:
+            begun.wait()
+        bps.barrier(f"{kind} told", timeout=60)
+        assert call(kind).numpy().sum() == 6
+
+
+def test_an_operation_refused_on_one_rank_fails_on_all(run_workers: RunWorkers) -> None:
+    run_workers(_refused_on_one_rank, BYTEPS_OP_TIMEOUT="20")
 
 
 def _unused_results() -> None:

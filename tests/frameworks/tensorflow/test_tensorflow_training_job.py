@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -274,6 +275,27 @@ def _sparse() -> None:
         bps.push_pull(slices, op=bps.Max)
 
 
+def _sparse_on_one_rank_alone() -> None:
+    """The other rank's gradient of the same variable is dense: both hear so, long before any deadline."""
+    bps.init()
+    table = tf.Variable(tf.ones([4, 2]), name="table")
+    bias = tf.Variable(tf.ones([2]), name="bias")
+
+    def gradients(as_dense: bool) -> Any:
+        with bps.DistributedGradientTape(tf.GradientTape(), sparse_as_dense=as_dense) as tape:
+            loss = tf.reduce_sum(tf.nn.embedding_lookup(table, [1, 2]) + bias)
+        return tape.gradient(loss, [table, bias])
+
+    for run in (gradients, tf.function(gradients)):
+        begin = time.monotonic()
+        with pytest.raises(tf.errors.FailedPreconditionError, match="table"):
+            run(bps.rank() == 1)
+        assert time.monotonic() - begin < 30
+        slices, dense = run(False)
+        np.testing.assert_array_equal(tf.convert_to_tensor(slices), [[0, 0], [1, 1], [1, 1], [0, 0]])
+        np.testing.assert_array_equal(dense, [2, 2])
+
+
 def _sparse_among_others() -> None:
     """Groups of dense tensors and IndexedSlices; what cannot be is an error before anything is sent."""
     bps.init()
@@ -531,6 +553,8 @@ def _wrong_arguments() -> None:
         (TypeError, "compression is 3", lambda: bps.push_pull(x, compression=3)),
         (NotImplementedError, "asynchronous", lambda: bps.push_pull(x, enable_async=True)),
         (TypeError, "dtype string cannot be sent", lambda: bps.push_pull(tf.constant(["text"]))),
+        (TypeError, "a RaggedTensor cannot be sent", lambda: bps.push_pull(tf.ragged.constant([[1.0], []]))),
+        (TypeError, "a SparseTensor cannot be sent", lambda: bps.push_pull(tf.sparse.eye(2))),
         (ValueError, "root_rank is 5", lambda: bps.broadcast(x, 5)),
         (TypeError, "GradientTape", lambda: bps.DistributedGradientTape(None)),
         # What another library, or another function, has in this place.
@@ -583,6 +607,7 @@ BODIES = [
     _predivided,
     _factors_and_groups_that_are_none,
     _sparse,
+    _sparse_on_one_rank_alone,
     _sparse_among_others,
     _average_of_integer_slices_is_refused,
     _gradient_of_slices,
