@@ -58,6 +58,8 @@ class AdasumOptimizer(BaseOptimizer):
     """step() takes the optimizer's own step, combines what that has changed with the changes of the other ranks, and
     applies the combination in its place."""
 
+    UNCOMPILED = ("step",)
+
     _groups: Sequence[Sequence[torch.Tensor]]
     _process_set: ProcessSet
 
@@ -99,6 +101,16 @@ class AdasumOptimizer(BaseOptimizer):
             for parameter, start, change in zip(parameters, before, changes):
                 parameter.copy_(start.add_(change))
         return result
+
+    def forget_gradients(self, whole_step: bool = False) -> None:
+        """Counts backward passes anew. step() alone sends, so there is nothing to give up before it.
+
+        Raises:
+            ValueError: whole_step.
+        """
+        if whole_step:
+            raise ValueError("this optimizer sends in step() alone: before it there is nothing to give up")
+        super().forget_gradients()
 
     # To PyTorch: this calls the step hooks already (the optimizer's own step does).
     step.hooked = True  # type: ignore[attr-defined]

@@ -6,9 +6,10 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from byteps.reduce_op import ReduceOp
+from byteps.torch.lazy_parameters import is_lazy, uninitialized
 from byteps.torch.process_set import ProcessSet
 from byteps.torch.reducer import Reducer
 
@@ -41,6 +42,9 @@ class BaseOptimizer(torch.optim.Optimizer):
         backward_passes_per_step, op, gradient_predivide_factor, sparse_as_dense, process_set: the arguments of
             DistributedOptimizer(), to be read. An attribute of this name that the optimizer has itself stays.
     """
+
+    # Methods that torch.compile is not to look into.
+    UNCOMPILED: ClassVar[tuple[str, ...]] = ("synchronize",)
 
     backward_passes_per_step: int
     op: ReduceOp
@@ -90,7 +94,8 @@ class BaseOptimizer(torch.optim.Optimizer):
         Raises:
             BytePSError: see synchronize().
             RuntimeError: a gradient was changed, or a GradScaler used, since backward() without synchronize(). No
-                operation is in flight then; the gradients are unspecified.
+                operation is in flight then; the gradients are unspecified. The step of other ranks raises AbortedError,
+                unless they had the sums before.
         """
         if not self._should_synchronize:
             self._synchronized = False
@@ -129,12 +134,14 @@ class BaseOptimizer(torch.optim.Optimizer):
             )
 
     def _refuse(self, what: str) -> NoReturn:
-        self._reducer.synchronize()  # nothing may stay in flight, here and at the other ranks
+        # The sums of this rank may be spoiled. Ranks that have not got theirs yet do not take the step either.
+        self._reducer.abandon()
         self._synchronized = False
         raise RuntimeError(
             f"{what} between backward() and step(), while they were being reduced. To clip gradients, and with a "
             "GradScaler: optimizer.synchronize() first, then step(), or scaler.step(optimizer), within "
-            "optimizer.skip_synchronize()"
+            "optimizer.skip_synchronize(). Other ranks that had the sums may have taken the step: "
+            "broadcast_parameters() makes the ranks equal again"
         )
 
     @property
@@ -163,10 +170,22 @@ class BaseOptimizer(torch.optim.Optimizer):
         """The operations in flight, by parameter; Horovod's users count them."""
         return {parameter: (item.handle, item.context) for parameter, item in self._reducer.in_flight.items()}
 
-    def forget_gradients(self) -> None:
-        """Gives up the gradients that are on their way, after an error between backward() and step(); the next backward
-        pass begins anew."""
-        self._reducer.abandon()
+    def forget_gradients(self, whole_step: bool = False) -> None:
+        """Gives the step up, after an error between backward() and step(), here and at the other ranks, whose step
+        raises AbortedError; the next backward pass begins anew.
+
+        When all gradients had been sent, the other ranks may have the sums, and take the step: where they do,
+        broadcast_parameters() makes the ranks equal again.
+
+        Args:
+            whole_step: also a step whose backward pass has computed no gradient, after an error of the forward pass,
+                say. Otherwise there is nothing to give up then: the next pass takes the place of this one, so that this
+                rank is a batch behind the others.
+
+        Raises:
+            ValueError: whole_step, before init() or after shutdown().
+        """
+        self._reducer.abandon(whole_step)
         self._synchronized = False
 
     def finish_step(self) -> None:
@@ -194,17 +213,25 @@ class BaseOptimizer(torch.optim.Optimizer):
     def _check_none_in_flight(self) -> None:
         assert not self._reducer.in_flight, (
             "optimizer.zero_grad() was called after loss.backward() and before optimizer.step() or "
-            "optimizer.synchronize(): the gradients are being reduced, and must not change meanwhile"
+            "optimizer.synchronize(): the gradients are being reduced, and must not change meanwhile. To add up the "
+            "gradients of several passes, set backward_passes_per_step, and call zero_grad() once before them. After "
+            "an error in the backward pass call optimizer.forget_gradients() first"
         )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's own; the new parameters are reduced too, named by their number."""
+        """As the optimizer's own; the new parameters are reduced too, named by their number. Raises ValueError for one
+        that a lazy module has not made yet."""
         super().add_param_group(param_group)
         if not self._is_distributed:
             return
         group = len(self.param_groups) - 1
-        for index, parameter in enumerate(self.param_groups[-1]["params"]):
-            self._reducer.add(parameter, f"{self._unnamed}.group.{group}.{index}")
+        named = {f"{self._unnamed}.group.{group}.{i}": one for i, one in enumerate(self.param_groups[-1]["params"])}
+        for name, parameter in named.items():
+            if is_lazy(parameter):
+                del self.param_groups[-1]
+                raise ValueError(uninitialized(name.removeprefix("Gradient.")))
+        for name, parameter in named.items():
+            self._reducer.add(parameter, name)
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(

@@ -8,6 +8,7 @@ from typing import Any
 
 from byteps.basics import info
 from byteps.torch.base_optimizer import BaseOptimizer
+from byteps.torch.compiling import not_compiled
 from byteps.torch.gradient_names import GradientNames
 from byteps.torch.process_set import ProcessSet, global_process_set
 from byteps.torch.reducer import Reducer
@@ -41,7 +42,8 @@ def make_distributed(
         process_set: the reducer's.
         arguments: what the instance shows of how it was made, unless the optimizer has attributes of these names.
     """
-    subclass: Any = type(type(optimizer).__name__, (ours, type(optimizer)), {})
+    own = {name: not_compiled(getattr(ours, name)) for name in ours.UNCOMPILED}
+    subclass: Any = type(type(optimizer).__name__, (ours, type(optimizer)), own)
     distributed: BaseOptimizer = subclass.__new__(subclass)
     # Shares the state, the options and the hooks. A learning-rate scheduler wraps `step` of the instance it was made
     # for; that wrapper would hide ours.

@@ -55,6 +55,16 @@ def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
     return named
 
 
+def check_sendable(named: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Refuses tensors that cannot be overwritten with another rank's. Raises ValueError, which names the tensor."""
+    for name, tensor in named:
+        try:
+            check_dense(tensor)
+            check_writable(tensor)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+
+
 def broadcast_parameters(
     params: Any, root_rank: int = 0, prefix: str = "Parameter.", process_set: ProcessSet = global_process_set
 ) -> None:
@@ -72,12 +82,7 @@ def broadcast_parameters(
         BytePSError: see byteps.torch.synchronize().
     """
     named = _named_tensors(params)
-    for name, tensor in named:  # before any of them is on its way
-        try:
-            check_dense(tensor)
-            check_writable(tensor)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+    check_sendable(named)  # before any of them is on its way
     wait_all([broadcast_async_(tensor, root_rank, prefix + name, process_set) for name, tensor in named])
 
 

@@ -8,9 +8,12 @@ anew at each step (set_to_none=True) is read where it is.
 
 Everywhere else the sum replaces the gradient in place: where there is nothing to gain, for small gradients, and for one
 whose memory something besides the parameter holds (gradient_owner.py), such as a trainer with one flat buffer for all.
+A gradient that somebody has kept while it was on its way gets a copy of the sum, and stays `p.grad`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from byteps.session import current_session
 from byteps.torch.dtypes import gradient_dtype
@@ -65,6 +68,10 @@ class GradientBuffers:
             return None
         assert self._arena is not None
         return pair.other(parameter.grad, self._arena)
+
+    def of(self, parameter: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Those that it has."""
+        return self._pairs[parameter].tensors
 
     def may_replace(self, gradient: torch.Tensor) -> bool:
         """Whether another tensor would be faster, and as good, if the parameter alone holds this one."""

@@ -8,6 +8,8 @@ in the next.
 
 What is said is sent as soon as every parameter has a gradient, so that ranks may call step() of several optimizers in
 different orders; where gradients are missing or sparse, step() of each is to be called in one order.
+
+All ranks say it once in a step, or not at all: also a rank that gives the step up, which takes the answer in the next.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class GradientLayouts:
         self._is_sparse: dict[torch.Tensor, bool] = {}
         self.has_sparse = enabled and only_sparse
         self._asked: list[torch.Tensor] = []
+        self._has_asked = False  # in this step, if there was anything to ask
         self._answer: Handle | CollectiveHandle[torch.Tensor] | None = None
 
     def is_sparse(self, parameter: torch.Tensor) -> bool | None:
@@ -64,11 +67,22 @@ class GradientLayouts:
         """Whether the layouts of so many parameters are known: of all of the optimizer's."""
         return not self._enabled or self._only_sparse or (self._answer is None and len(self._is_sparse) == count)
 
+    @property
+    def owes_answer(self) -> bool:
+        """Whether a step that was given up has asked, and the answer has not been taken: ask() waits for it."""
+        return self._answer is not None and not self._has_asked
+
+    def end_step(self) -> None:
+        """The step is over, or given up."""
+        self._has_asked = False
+
     def ask(self, parameters: Iterable[torch.Tensor], names: Mapping[torch.Tensor, str]) -> None:
-        """Starts to find out what is not known yet, unless that is on its way. All ranks call it with the same
+        """Starts to find out what is not known yet, unless this step has asked. All ranks call it with the same
         parameters, of the same names."""
-        if self._answer is not None:
+        if self._has_asked:
             return
+        self.settle()  # what a step has asked that was given up
+        self._has_asked = True
         unknown = sorted((p for p in parameters if self.is_sparse(p) is None), key=lambda p: names[p])
         if not unknown:
             return

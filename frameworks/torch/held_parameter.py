@@ -115,6 +115,11 @@ _HELD: dict[type, type] = {torch.nn.Parameter: _HeldParameter, torch.Tensor: _He
 _ORIGINAL: dict[type, type] = {held: original for original, held in _HELD.items()}
 
 
+def settled(value: Any) -> Any:
+    """The value; a held parameter is waited for."""
+    return _settled(value) if type(value) in _ORIGINAL else value
+
+
 def can_hold(parameter: torch.Tensor) -> bool:
     """Whether it is of a class that can be held. A subclass of the trainer's own cannot."""
     return type(parameter) in _HELD

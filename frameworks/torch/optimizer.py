@@ -64,9 +64,10 @@ def DistributedOptimizer(
     - Call optimizer.zero_grad(); model.zero_grad() waits for everything.
     - The learning rate and other options are those at the time of step(); a scheduler may change them at once.
     - It is for optimizers that update each parameter by its own gradient and state: nearly all but torch.optim.LBFGS,
-      which is refused, and so is one that a trial with two small parameters shows to compute something over all
-      gradients (a global norm). One whose step() changes param_groups, or uses parameters that it keeps elsewhere, is
-      refused when that shows, in the first steps.
+      which is refused. So is one that a trial with two small parameters shows to compute something over all gradients
+      (a global norm), to do otherwise where another gradient is not finite, or to change its own attributes or
+      param_groups in step() (a count of steps). One that cannot be tried, or uses parameters that it keeps elsewhere,
+      is refused when that shows, in the first steps.
     - The first step waits as without it, and so does one with a closure, inside skip_synchronize(), or of an optimizer
       with step hooks. To clip, and with torch.amp.GradScaler: synchronize(), then step inside skip_synchronize().
     - Code that reads the memory of a parameter around PyTorch's functions, or through a tensor that has shared it since
@@ -126,10 +127,11 @@ def DistributedOptimizer(
 
     Raises:
         ValueError: before init(); `named_parameters` is not made of pairs, names something twice, or leaves parameters
-            out; the job does not know the process set; `backward_passes_per_step` is not positive; `groups` is neither
-            a number nor lists of parameters, or has one twice; `gradient_predivide_factor` is not positive, or given
-            without op=Average; overlap_forward with op=Adasum; the optimizer is torch.optim.LBFGS, which decides by
-            each rank's own loss; overlap_forward with an optimizer that it is not for, or a model of other parameters.
+            out; a lazy module has not made a parameter yet; the job does not know the process set;
+            `backward_passes_per_step` is not positive; `groups` is neither a number nor lists of parameters, or has one
+            twice; `gradient_predivide_factor` is not positive, or given without op=Average; overlap_forward with
+            op=Adasum; the optimizer is torch.optim.LBFGS, which decides by each rank's own loss; overlap_forward with
+            an optimizer that it is not for, or a model of other parameters.
         NotImplementedError: in backward(), a sparse gradient with an op that is neither Average nor Sum (nor Adasum,
             which sends no gradients).
         RuntimeError: in step(), if a gradient was changed since backward() without synchronize().

@@ -6,12 +6,11 @@ names the rank on all of them, and no rank waits for a tensor that never comes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from byteps.errors import FailedPreconditionError, StatusCode
 from byteps.objects import allgather_object
 from byteps.torch.base_optimizer import BaseOptimizer
+from byteps.torch.outline import compare
 from byteps.torch.process_set import ProcessSet
 
 import torch
@@ -64,21 +63,6 @@ class OptimizerOutline:
         return None
 
 
-def _complaint(outlines: Sequence[OptimizerOutline], ranks: Sequence[int]) -> str:
-    """What is wrong, in one sentence; "" where nothing is."""
-    for outline, rank in zip(outlines, ranks):
-        if outline.refusal:
-            return f"rank {rank} cannot take part: {outline.refusal}"
-    for outline, rank in zip(outlines, ranks):
-        found = outlines[0].difference(outline)
-        if found is not None:
-            return (
-                f"the ranks' optimizers differ: rank {ranks[0]} has {found[0]}, rank {rank} has {found[1]}. Make the "
-                "same optimizer, of the same parameters in the same order, on all ranks"
-            )
-    return ""
-
-
 def agree(outline: OptimizerOutline, name: str, process_set: ProcessSet) -> None:
     """Compares the outlines of all ranks. Nothing else has been sent when it raises.
 
@@ -89,7 +73,6 @@ def agree(outline: OptimizerOutline, name: str, process_set: ProcessSet) -> None
     Raises:
         FailedPreconditionError: on all of them, if the outlines differ or one has a refusal.
     """
-    outlines = allgather_object(outline, name, process_set)
-    complaint = _complaint(outlines, list(process_set.ranks or ()))
-    if complaint:
-        raise FailedPreconditionError(f"broadcast_optimizer_state: {complaint}", StatusCode.FAILED_PRECONDITION)
+    outlines: list[OptimizerOutline] = allgather_object(outline, name, process_set)
+    remedy = "Make the same optimizer, of the same parameters in the same order, on all ranks"
+    compare(outlines, process_set, "broadcast_optimizer_state", "optimizers", remedy)

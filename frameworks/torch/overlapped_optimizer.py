@@ -15,7 +15,6 @@ and state alone, and gives the same bits. One that reaches for the others finds 
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 import warnings
 import weakref
@@ -25,11 +24,14 @@ from typing import Any
 
 from byteps.torch import device_streams
 from byteps.torch.base_optimizer import BaseOptimizer
+from byteps.torch.compiling import not_compiled
 from byteps.torch.device_streams import check_not_capturing
 from byteps.torch.held_parameter import can_hold, hold, release
 from byteps.torch.in_place import InPlace
-from byteps.torch.independent_updates import check_independent
+from byteps.torch.independent_updates import check_independent, check_kept
+from byteps.torch.optimizer_changes import changed, options
 from byteps.torch.reducer import InFlight
+from byteps.torch.transform_arguments import watch_transforms
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -56,31 +58,6 @@ def check_overlap(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> N
     if ours.isdisjoint(model.parameters()):
         raise ValueError("overlap_forward has none of the optimizer's parameters; give the model that they belong to")
     check_independent(optimizer, _REFUSAL)
-
-
-def _frozen(value: Any) -> Any:
-    """The value of an option, which other code cannot change."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if type(value) in (list, tuple):
-        return type(value)(_frozen(item) for item in value)
-    if type(value) is dict:
-        return {key: _frozen(item) for key, item in value.items()}
-    return value
-
-
-def _options(groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The options of groups of parameters as they are now."""
-    return [{key: _frozen(value) for key, value in group.items() if key != "params"} for group in groups]
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Whether an option has kept its value."""
-    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
-        return isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and torch.equal(a, b)
-    if type(a) in (list, tuple):
-        return type(a) is type(b) and len(a) == len(b) and all(map(_equal, a, b))
-    return bool(a == b)
 
 
 def _autocasts(device: str) -> bool:
@@ -136,14 +113,6 @@ def _wait(reference: weakref.ref[OverlappedOptimizer], module: torch.nn.Module, 
         optimizer.settle(own)
 
 
-@functools.cache
-def _not_compiled() -> Callable[..., None]:
-    """_wait(), which torch.compile does not look into. Not made at import: that takes a second, which a program with an
-    optimizer has spent already."""
-    function: Callable[..., None] = torch.compiler.disable(_wait)
-    return function
-
-
 def _is_compiled(module: torch.nn.Module) -> bool:
     """Whether torch.compile, or its method compile(), has made the module one of a piece."""
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
@@ -169,7 +138,7 @@ class _WaitBefore:
         # The hook must not keep the optimizer alive: a model may outlive it.
         self._optimizer = weakref.ref(optimizer)
         self._below = below
-        self._wait = _not_compiled()
+        self._wait = not_compiled(_wait)
 
     def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
         self._wait(self._optimizer, module, self._below)
@@ -215,6 +184,7 @@ class _Overlap:
         self.lock = threading.RLock()  # of all below, and of what is pending
         self.updating = False
         self.can_split = False  # a step has shown nothing that speaks against updates of some parameters
+        self.splits = False  # steps like the last one do so
         self.warned = False
         self.unseen: set[torch.Tensor] = set()  # parameters that code without Python uses; they are never held
         # Of the last step():
@@ -229,10 +199,13 @@ class _Overlap:
 class OverlappedOptimizer(BaseOptimizer):
     """What a DistributedOptimizer with overlap_forward adds to the optimizer's own class."""
 
+    UNCOMPILED = ("synchronize", "step", "settle")
+
     _overlap: _Overlap
 
     def _begin(self, model: torch.nn.Module) -> None:
         """The last act of the optimizer's making."""
+        watch_transforms()
         self._overlap = _Overlap()
         hooks: list[Any] = []
         ours = set(self._reducer.names)
@@ -267,9 +240,12 @@ class OverlappedOptimizer(BaseOptimizer):
                 super().synchronize()  # nothing may stay in flight, here and at the other ranks
             raise
         if closure is not None or not self._should_synchronize or self._has_hooks():
+            self._overlap.splits = False
             return super().step(closure)
         if not self._overlap.can_split:
-            return self._first_step()
+            result = self._first_step()
+            self._overlap.splits = True  # from the next one on
+            return result
         self._warn_if_synchronized()
         self._synchronized = False
         touched = self._reducer.touched()
@@ -277,8 +253,18 @@ class OverlappedOptimizer(BaseOptimizer):
             self._refuse(f"the gradient {touched} was changed")
         items = self._reducer.launch()
         self._reducer.finish_learning()
+        self._overlap.splits = True
+        # What is not reduced has nothing to wait for.
+        self._split(items, [p for group in self.param_groups for p in group["params"]])
+        return None
+
+    step.hooked = True  # type: ignore[attr-defined]  # see BaseOptimizer.step
+
+    def _split(self, items: Sequence[InFlight | InPlace], others: Sequence[torch.Tensor] = ()) -> None:
+        """Of the gradients of a step: updates what is home, and has the rest updated when it is. `others`: parameters
+        that are updated at once, those of the gradients left out."""
         with self._overlap.lock:
-            self._overlap.options = _options(self.param_groups)
+            self._overlap.options = options(self.param_groups)
             self._overlap.places = {
                 parameter: (number, position)
                 for number, group in enumerate(self.param_groups)
@@ -289,8 +275,8 @@ class OverlappedOptimizer(BaseOptimizer):
             self._overlap.streams = {index: _Stream(index) for index in gpus if index is not None}
             for item in items:
                 self._reducer.pending[item.parameter] = item
-            # What is home is updated at once, in one go; so is what is not reduced, and what cannot be held.
-            now = [p for p in self._overlap.places if p not in self._reducer.pending]
+            # What is home is updated at once, in one go; so is what cannot be held.
+            now = [p for p in others if p not in self._reducer.pending]
             for item in items:
                 seen = can_hold(item.parameter) and item.parameter not in self._overlap.unseen
                 if item.handle.poll() or not seen:
@@ -298,9 +284,6 @@ class OverlappedOptimizer(BaseOptimizer):
                 else:
                     hold(item.parameter, self)
             self._update(now)
-        return None
-
-    step.hooked = True  # type: ignore[attr-defined]  # see BaseOptimizer.step
 
     def finish_step(self) -> None:
         """Waits until all parameters are updated. Raises what step() does."""
@@ -322,21 +305,38 @@ class OverlappedOptimizer(BaseOptimizer):
         finally:
             super().synchronize()
 
-    def forget_gradients(self) -> None:
-        """Gives up the gradients that are on their way, after an error; the next backward pass begins anew. Parameters
-        that the last step() was still to update keep their values, except where the gradient is home already."""
+    def forget_gradients(self, whole_step: bool = False) -> None:
+        """Gives the step up, after an error; the next backward pass begins anew.
+
+        Where step() overlaps, parameters whose gradients are home are updated, as the other ranks do; all others keep
+        their values. One that is arriving at this moment may be updated on some ranks alone: broadcast_parameters()
+        makes them equal again.
+
+        If no backward pass has begun since step(), it is that step which is given up: parameters that it was still to
+        update keep their values, except where the gradient is home already, which may differ between the ranks.
+        broadcast_parameters() makes them equal again. With `whole_step` it is the next one, of which no gradient was
+        computed.
+        """
         with self._overlap.lock:
             pending = self._reducer.pending
-            for item in pending.values():
-                item.handle.cancel()
+            begun = self._reducer.has_begun
+            # Behind a forward pass only what that did not use is left of the step before, which all ranks have taken.
+            if not begun and not whole_step:
+                for item in pending.values():
+                    item.handle.cancel()
             with contextlib.suppress(Exception):  # of the step that is given up
                 self.finish_step()
+            if begun and self._overlap.splits and self._reducer.touched() is None:
+                with contextlib.suppress(Exception):  # of what is not home
+                    self._split(self._reducer.cancel())
+                    self.finish_step()
+                whole_step = False  # it was this one
             for parameter, item in list(pending.items()):  # the optimizer's own step has failed
                 self._wait(item)
                 release(parameter)
                 del pending[parameter]
             self._overlap.zero.clear()
-        super().forget_gradients()
+        super().forget_gradients(whole_step)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> Any:
         """As the optimizer's own. Gradients of parameters that are still to be updated become zero, or None, after
@@ -402,22 +402,22 @@ class OverlappedOptimizer(BaseOptimizer):
         return True
 
     def _first_step(self) -> Any:
-        """A whole step, which shows whether the optimizer keeps something that counts for all parameters at once."""
-        before = _options(self.param_groups)
+        """A whole step, which shows whether the optimizer keeps something that counts for all parameters at once, where
+        the trial has not."""
+        before, counts = options(self.param_groups), self._numbers()
         result = super().step()
-        for number, (old, new) in enumerate(zip(before, _options(self.param_groups))):
-            changed = sorted(
-                str(key)
-                for key in old.keys() | new.keys()
-                if key not in old or key not in new or not _equal(old[key], new[key])
-            )
-            if changed:
-                raise ValueError(
-                    f"{type(self).__name__}.step() changes param_groups[{number}] ({', '.join(changed)}), which "
-                    f"counts for all parameters at once: it cannot update one after the other. {_REFUSAL}"
-                )
+        for number, (old, new) in enumerate(zip(before, options(self.param_groups))):
+            check_kept(self, f"param_groups[{number}]", changed(old, new), _REFUSAL)
+        numbers = self._numbers()
+        # A number that comes to be in the first step is no count of it.
+        counts = {name: value for name, value in counts.items() if name in numbers}
+        check_kept(self, "its attributes", changed(counts, {name: numbers[name] for name in counts}), _REFUSAL)
         self._overlap.can_split = True
         return result
+
+    def _numbers(self) -> dict[str, Any]:
+        """The attributes that may be counts."""
+        return {name: value for name, value in vars(self).items() if type(value) in (int, float)}
 
     def settle(self, parameters: Sequence[torch.Tensor]) -> None:
         """Waits for the gradients of these parameters and updates them; others that have come home, too, while it

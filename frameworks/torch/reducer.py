@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from byteps import _native
 from byteps.reduce_op import Adasum, ReduceOp
+from byteps.session import CURRENT, Session, current_session
+from byteps.torch.compiling import not_compiled
 from byteps.torch.compression import Compressor, NoneCompressor, is_built_in
 from byteps.torch.forward_order import ForwardOrder
 from byteps.torch.gradient_buffers import GradientBuffers
 from byteps.torch.gradient_groups import GradientGroups
 from byteps.torch.gradient_layouts import GradientLayouts, empty_sparse
-from byteps.torch.gradient_owner import others_have
+from byteps.torch.gradient_owner import holds_gradient_alone, others_have
 from byteps.torch.handle import wait_all
 from byteps.torch.in_place import InPlace, PreparedPushPull, finish_together, own_memory
+from byteps.torch.lazy_parameters import is_lazy, uninitialized
 from byteps.torch.ops import declare, push_pull_async_into
 from byteps.torch.process_set import ProcessSet, global_process_set
-from byteps.torch.sparse import SparseHandle, check_sparse_op, start_sparse_allreduce
+from byteps.torch.sparse import SparseHandle, check_sparse_op, give_up_sparse_allreduce, start_sparse_allreduce
+from byteps.torch.submission import give_up_push_pull, operation_name
 from byteps.torch.wire_buffer import elements_share_memory
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+# What the other ranks read.
+GIVEN_UP = "the training step ended half-way there"
 
 
 def _is_whole(gradient: torch.Tensor) -> bool:
@@ -65,6 +74,7 @@ class InFlight:
 
     __slots__ = (
         "_address",
+        "_buffers",
         "_factor",
         "_finished",
         "_memory",
@@ -91,9 +101,10 @@ class InFlight:
         factor: float,
         version: int | None,
         memory: SharedMemory | None = None,
+        buffers: Sequence[torch.Tensor] = (),
     ) -> None:
         """`factor`: what the result is multiplied by. `version`: of the gradient; None: its changes cannot be seen so,
-        or it is a part of `memory`, whose parts count theirs together."""
+        or it is a part of `memory`, whose parts count theirs together. `buffers`: of the parameter's gradients."""
         self.handle = handle
         self.priority = priority
         self.parameter = parameter
@@ -105,6 +116,7 @@ class InFlight:
         self._finished = False
         self._touched: bool | None = None  # not asked yet
         self._memory = memory
+        self._buffers = buffers
         self._version = version
         self._address = gradient.data_ptr() if gradient.layout is torch.strided else None
 
@@ -125,9 +137,7 @@ class InFlight:
         """Call after the handle was synchronized; again it does nothing."""
         if self._finished:
             return
-        gradient = self.gradient
-        if self.received is not self.sent:
-            gradient = self.parameter.grad = self.received
+        gradient = self.gradient if self.received is self.sent else self._replaced()
         if not (self.sent is self.gradient and is_built_in(compression)):
             result = compression.decompress(self.received, self.context)
             if result is not gradient:
@@ -135,6 +145,23 @@ class InFlight:
         if self._factor != 1.0 and self.parameter.grad is not None:
             self.parameter.grad.detach().mul_(self._factor)
         self._finished = True
+
+    def _replaced(self) -> torch.Tensor:
+        """The gradient where the result came elsewhere: that memory, or, if somebody has kept the gradient since it was
+        sent, the gradient itself, which gets a copy."""
+        parameter, received = self.parameter, self.received
+        if parameter.grad is not self.gradient:
+            parameter.grad = received
+            return received
+        # Only the parameter is to have it, and its pair of buffers.
+        self.handle = None
+        self.gradient = self.sent = received
+        if holds_gradient_alone(parameter, self._buffers):
+            parameter.grad = received
+            return received
+        parameter.grad.detach().copy_(received)
+        self.gradient = self.sent = parameter.grad
+        return parameter.grad
 
 
 class SparseInFlight(InFlight):
@@ -152,6 +179,13 @@ class SparseInFlight(InFlight):
         result = self.handle.synchronize()
         self.parameter.grad = result if self._factor == 1.0 else result * self._factor
         self._finished = True
+
+
+def _gradient_ready(reducer: weakref.ref[Reducer], parameter: weakref.ref[torch.Tensor], given: Any) -> None:
+    """`given`: the parameter, or what a hook of the user's has returned."""
+    alive, its = reducer(), parameter()
+    if alive is not None and its is not None:
+        alive.gradient_ready(its)
 
 
 class Reducer:
@@ -185,6 +219,8 @@ class Reducer:
         self._layouts = GradientLayouts(process_set, enabled=not sparse_as_dense, only_sparse=only_sparse)
         self._layouts_known = False
         self._waiting: set[torch.Tensor] = set()  # sparse gradients, until it is known what the other ranks have
+        self._given_up: set[torch.Tensor] = set()  # of the step that is being given up
+        self._session: Callable[[], Session | None] = lambda: None  # of the step
         self.names: dict[torch.Tensor, str] = {}
         self.priorities: dict[torch.Tensor, int] = {}
         self.in_flight: dict[torch.Tensor, InFlight | InPlace] = {}  # until step() or synchronize()
@@ -194,7 +230,7 @@ class Reducer:
         self._prepared: dict[torch.Tensor, PreparedPushPull] = {}
         # Gradients that are parts of somebody's memory, as they were when they were last sent.
         self._parts: dict[torch.Tensor, weakref.ref[torch.Tensor]] = {}
-        self._hooks: list[Any] = []
+        self._hooks: dict[torch.Tensor, Any] = {}  # their handles
         self._forward_order: ForwardOrder | None = None  # while it is being learned
         self._learned = False
 
@@ -205,8 +241,12 @@ class Reducer:
     def add(self, parameter: torch.Tensor, name: str) -> None:
         """Takes care of a parameter from now on. Until the order of the forward pass is known, the first added is the
         most urgent: mostly the forward pass needs it first, and the backward pass gives it last. What is added later
-        waits behind the others for an iteration, which shows its place."""
-        self.names[parameter] = name
+        waits behind the others for an iteration, which shows its place. Raises ValueError for one without a shape."""
+        if is_lazy(parameter):
+            raise ValueError(uninitialized(name.removeprefix("Gradient.")))
+        # A rank that divides by something else waits for these, and is named: their sums are no one's.
+        factor = self._predivide_factor
+        self.names[parameter] = name if factor == 1.0 else f"{name} (predivided by {factor:g})"
         self._layouts_known = False
         self.priorities[parameter] = -len(self.priorities)
         if self._forward_order is not None:
@@ -228,19 +268,13 @@ class Reducer:
     def _hook(self, parameter: torch.Tensor) -> None:
         """Has gradient_ready called for it."""
 
-        # The hook must not keep the optimizer alive: a model may outlive it.
-        reducer = weakref.ref(self)
-
-        def hook(ready: torch.Tensor) -> None:
-            alive = reducer()
-            if alive is not None:
-                alive.gradient_ready(ready)
-
-        self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+        # The hook must not keep the optimizer alive: a model may outlive it; nor the parameter, which has the hook.
+        hook = functools.partial(not_compiled(_gradient_ready), weakref.ref(self), weakref.ref(parameter))
+        self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(hook)
 
     def close(self) -> None:
         """Removes the hooks."""
-        for hook in self._hooks:
+        for hook in self._hooks.values():
             hook.remove()
         self._hooks.clear()
         if self._forward_order is not None:
@@ -260,6 +294,7 @@ class Reducer:
             if self._forward_order is not None:
                 self._forward_order.gradient_ready(parameter)
             try:
+                self._note_session()
                 if self._groups:
                     for ready in self._groups.ready(parameter):
                         if ready.requires_grad:
@@ -274,21 +309,31 @@ class Reducer:
                 raise
             if not self._layouts_known:
                 self._ask_layouts()
+        elif CURRENT.is_open():
+            self._note_session()
+
+    def _note_session(self) -> None:
+        """Until the first gradient of a step is sent."""
+        if not self.in_flight:
+            self._session = weakref.ref(current_session())
 
     def _count_pass(self, parameter: torch.Tensor) -> bool:
         """Whether this pass was the last of those that are accumulated."""
         left = self._passes_left[parameter]
         assert left > 0 and parameter not in self.in_flight, (
             f"the gradient of {self.names[parameter]} was computed more than backward_passes_per_step="
-            f"{self.backward_passes_per_step} times before step(). Raise it to accumulate gradients. "
-            "(torch.utils.checkpoint with use_reentrant=True computes a gradient in each checkpoint that uses the "
-            "parameter: use_reentrant=False computes their sum.)"
+            f"{self.backward_passes_per_step} times before step(). Raise it to accumulate gradients. (zero_grad() "
+            "between passes does not count anew; forget_gradients() does, on all ranks, behind a pass that is to be "
+            "left out. torch.utils.checkpoint with use_reentrant=True computes a gradient in each checkpoint that uses "
+            "the parameter: use_reentrant=False computes their sum.)"
         )
         self._passes_left[parameter] = left - 1
         return left == 1
 
     def _ask_layouts(self) -> None:
         """If every parameter has a gradient: asks the other ranks what theirs are."""
+        if self._layouts.owes_answer:  # the backward pass is not to wait for it
+            return
         wanted = [one for one in self.names if one.requires_grad or one.grad is not None]
         if all(one in self.in_flight or one in self._waiting for one in wanted):
             self._layouts.ask(wanted, self.names)
@@ -331,6 +376,7 @@ class Reducer:
             self._predivide_factor,
             gradient._version if _is_whole(gradient) and not gradient.is_inference() else None,
             self._memory_of(gradient),
+            self.buffers.of(parameter) if received is not sent else (),
         )
 
     def _source(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -383,10 +429,15 @@ class Reducer:
         memory.add(gradient)
         return memory
 
+    def _sparse_name(self, parameter: torch.Tensor) -> str:
+        """That of its dense gradients, so that a rank that gives its round up need not know how the others send it."""
+        name = self.names[parameter]
+        return name if self._process_set is global_process_set else operation_name("push_pull", name, self._process_set)
+
     def _start_sparse(self, parameter: torch.Tensor, gradient: torch.Tensor) -> SparseInFlight:
         priority = self.priorities[parameter]
         handle = start_sparse_allreduce(
-            gradient, self.op, self.names[parameter], self._process_set, priority, self.compression
+            gradient, self.op, self._sparse_name(parameter), self._process_set, priority, self.compression
         )
         return SparseInFlight(
             handle, priority, parameter, gradient, gradient, gradient, None, self._predivide_factor, None
@@ -438,12 +489,15 @@ class Reducer:
                         self.learn_order()
                 if parameter.requires_grad or parameter.grad is not None:
                     wanted.append(parameter)
+            self._note_session()
             self._layouts.ask(wanted, self.names)
             self._layouts.settle()
             self._layouts_known = True
             for parameter in wanted:
                 if parameter not in self.in_flight:
                     self._start(parameter)
+            unsent = [self.names[parameter] for parameter in wanted if parameter not in self.in_flight]
+            assert not unsent, f"gradients that were not sent: {unsent}"
         except Exception:
             # No operation may still write into a gradient that the user gets back, and none waits for ranks whose
             # model has not that gradient. (Behind a KeyboardInterrupt they are on their way as before.)
@@ -456,6 +510,8 @@ class Reducer:
         self.in_flight.clear()
         self._memories.clear()
         self._waiting.clear()
+        self._given_up.clear()
+        self._layouts.end_step()
         self._groups.reset()
         self.reset()
         return items
@@ -494,13 +550,56 @@ class Reducer:
             self.in_flight[item.parameter] = item
             self._passes_left[item.parameter] = 0
 
-    def abandon(self) -> None:
-        """Gives up what is in flight, and waits until nothing is."""
-        handles = [item.handle for item in self._take()]
-        for handle in handles:
-            handle.cancel()
+    @property
+    def has_begun(self) -> bool:
+        """Whether a gradient of this step was computed."""
+        return bool(self.in_flight) or any(left < self.backward_passes_per_step for left in self._passes_left.values())
+
+    def abandon(self, whole_step: bool = False) -> None:
+        """Gives up what is in flight, and waits until nothing is. What this step has not sent yet is given up, too: the
+        other ranks hear of it, and this rank's gradients of the next step meet theirs. `whole_step`: also where the
+        step has sent nothing."""
+        if whole_step and not self.has_begun:
+            self._note_session()
+        items = self.cancel(whole_step)
         with contextlib.suppress(Exception):
-            wait_all(handles)
+            wait_all([item.handle for item in items])
+
+    def cancel(self, whole_step: bool = False) -> list[InFlight | InPlace]:
+        """Gives the step up, and returns what was in flight, the most urgent first: some of it may have come home, what
+        has not ends with an error."""
+        for item in self.in_flight.values():
+            item.handle.cancel()
+        rest = self._give_up_unsent(whole_step)
+        items = sorted(self._take(), key=operator.attrgetter("priority"), reverse=True)
+        _native.wait_all(rest)
+        return items
+
+    def _give_up_unsent(self, whole_step: bool) -> list[_native.Request]:
+        """Begins to give up what this step has not sent yet."""
+        rest: list[_native.Request] = []
+        # Else no gradient of the step was to be sent, and the next one takes its place; or it is of an earlier session,
+        # whose rounds are over.
+        if (self.has_begun or whole_step) and CURRENT.is_open() and current_session() is self._session():
+            with contextlib.suppress(Exception):  # the session has failed, say: no rank waits for anything
+                self._give_up_rest(rest)
+        return rest
+
+    def _give_up_rest(self, requests: list[_native.Request]) -> None:
+        """Gives up what this step had still to send; adds the requests of it."""
+        wanted = [one for one in self.names if one.requires_grad or one.grad is not None]
+        self._layouts.ask(wanted, self.names)  # once for all steps: the others wait for the answer
+        for parameter in wanted:
+            if parameter in self.in_flight or parameter in self._given_up:
+                continue
+            kind = parameter.dtype
+            if is_built_in(self.compression):
+                kind = self.compression.compress(torch.empty(0, dtype=kind, device="cpu"))[0].dtype
+            sparse = self._layouts.is_sparse(parameter)
+            give_up = give_up_sparse_allreduce if sparse else give_up_push_pull
+            name = self._sparse_name(parameter) if sparse else self.names[parameter]
+            self._given_up.add(parameter)
+            requests.append(give_up(name, kind, tuple(parameter.shape), self.op, self._process_set, GIVEN_UP))
 
     def finish_learning(self) -> None:
         """At the end of an iteration: if it has shown the order of the forward pass, it counts from now on."""

@@ -7,7 +7,7 @@ where that is less. The bits are those of a reduction of whole tensors, the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from byteps import _native
 from byteps.arguments import priority_number
@@ -69,6 +69,15 @@ def _taken(result: _native.Result, dtype: torch.dtype) -> torch.Tensor:
     if len(result) == 0:
         return torch.empty(result.shape or (0,), dtype=dtype, device="cpu")
     return torch.frombuffer(result, dtype=dtype).view(result.shape)
+
+
+def give_up_sparse_allreduce(
+    name: str, dtype: torch.dtype, shape: Sequence[int], op: ReduceOp, process_set: ProcessSet, reason: str
+) -> _native.Request:
+    """Uses the next round of the name up without taking part: it fails on all ranks, here at once. `dtype`, `shape`: of
+    the whole tensor that would have been sent, whose rows are those of its first dimension."""
+    session = current_session()
+    return session.native.give_up_sparse_all_reduce(name, dtype_code(dtype), shape, op, process_set.native(), reason)
 
 
 def start_sparse_allreduce(

@@ -126,6 +126,21 @@ def start_push_pull(
     return Handle(request, name, output, staged, after)
 
 
+def give_up_push_pull(
+    name: str, dtype: torch.dtype, shape: Sequence[int], op: ReduceOp, process_set: ProcessSet, reason: str
+) -> _native.Request:
+    """Uses the next round of a push_pull's name up without taking part: it fails on all ranks, here at once. `dtype`,
+    `shape`: of what would have been sent."""
+    native, code = current_session().native, dtype_code(dtype)
+    among = process_set.native()
+    if among is None and op is not Adasum:
+        return native.give_up_push_pull(name, code, shape, op, reason)
+    if process_set is not global_process_set:
+        name = operation_name("push_pull", name, process_set)
+    operation = _native.Collective(_native.ALL_REDUCE, name, dtype=code, shape=shape, op=op, process_set=among)
+    return native.give_up_collective(operation, reason)
+
+
 def start_broadcast(
     tensor: torch.Tensor,
     output: torch.Tensor,

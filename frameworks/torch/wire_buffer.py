@@ -8,6 +8,7 @@ staged, too, and copying from and to the device waits for it.
 """
 
 from byteps.torch.dtypes import dtype_code
+from byteps.torch.lazy_parameters import is_lazy, uninitialized
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -19,6 +20,8 @@ def check_layout(tensor: torch.Tensor) -> None:
     """Refuses what is no tensor with one value per element. Raises TypeError, ValueError."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
+    if is_lazy(tensor):
+        raise ValueError(uninitialized("the tensor"))
     if tensor.layout is not torch.strided:
         raise ValueError(
             f"{tensor.layout} tensors cannot be sent; convert with to_dense(), make dense gradients (sparse=False), or "

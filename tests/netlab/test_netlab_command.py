@@ -87,13 +87,14 @@ class Run:
         self._until(lambda: any("raw.py" in words and "serve" not in words for words in self._commands()), "raw.py")
 
     def wait_for_setup(self) -> None:
-        """Until the supervisor, which makes the hosts, is there."""
-        self._until(self._supervisor_is_there, "the supervisor")
+        """Until the guardian passes signals on: to the supervisor, which makes the hosts. Before that a signal ends
+        netlab itself."""
+        self._until(self._passes_signals_on, "the guardian's signal handlers")
 
-    def _supervisor_is_there(self) -> bool:
-        with contextlib.suppress(ProcessLookupError):
-            return any(os.getsid(pid) == pid for pid in self.processes() if pid != self.process.pid)
-        return False
+    def _passes_signals_on(self) -> bool:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        (caught,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
 
     def _commands(self) -> list[str]:
         found = []

@@ -56,7 +56,9 @@ class Session:
     def number(self, kind: str, process_set: str = "") -> int:
         """The next number of an unnamed operation of this kind. Ranks that start unnamed operations in the same order
         get the same numbers, whatever else they do between. A join() begins all of them anew."""
-        if self._unused and (unused := self._unused.get((process_set, kind))):
+        # TensorFlow's AutoGraph comes here, and cannot read an assignment within an expression.
+        unused = self._unused.get((process_set, kind)) if self._unused else None
+        if unused:
             with contextlib.suppress(IndexError):  # another thread has taken it
                 return unused.pop()
         return next(self._numbers[process_set, kind]) % _MAX_NUMBERS

@@ -253,6 +253,29 @@ PYBIND11_MODULE(_native, module) {
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("indices"), py::arg("values"), py::arg("rows"),
           py::arg("op") = BPS_SUM, py::arg("process_set") = std::shared_ptr<ProcessSet>(), py::arg("priority") = 0,
           py::arg("timeout") = py::none())
+      .def(
+          "give_up_push_pull",
+          [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, int32_t op,
+             const std::string& reason) {
+            return session.GiveUp(TensorSpec{std::move(name), dtype, std::move(shape)}, op, reason);
+          },
+          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("op"), py::arg("reason"))
+      .def(
+          "give_up_collective",
+          [](Session& session, const CollectiveSpec& operation, const std::string& reason) {
+            return session.GiveUp(operation, reason);
+          },
+          py::arg("operation"), py::arg("reason"))
+      .def(
+          "give_up_sparse_all_reduce",
+          [](Session& session, std::string name, uint32_t dtype, std::vector<int64_t> shape, int32_t op,
+             std::shared_ptr<ProcessSet> set, const std::string& reason) {
+            SparseSpec spec{std::move(name), dtype, std::move(shape)};
+            spec.op = op;
+            spec.set = std::move(set);
+            return session.GiveUp(spec, reason);
+          },
+          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("op"), py::arg("process_set"), py::arg("reason"))
       .def("group", &Session::Group, py::arg("operations"), py::arg("buffers"))
       .def("process_set", &Session::NewProcessSet, py::arg("ranks"), py::arg("name") = "")
       .def("buffer", &Session::NewBuffer, py::arg("size"), py::arg("pinned") = py::none())

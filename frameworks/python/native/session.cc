@@ -294,11 +294,14 @@ std::shared_ptr<Request> Session::Broadcast(const TensorSpec& spec, uintptr_t in
   return std::make_shared<Request>(shared_from_this(), request, std::move(buffers), ending);
 }
 
-std::shared_ptr<Request> Session::SparseAllReduce(const SparseSpec& spec) {
+std::shared_ptr<Request> Session::SparseAllReduce(const SparseSpec& spec) { return SparseAllReduce(spec, nullptr); }
+
+std::shared_ptr<Request> Session::SparseAllReduce(const SparseSpec& spec, const bps_ext* ext) {
   if (spec.name.find('\0') != std::string::npos) {
     throw StatusError(BPS_INVALID_ARGUMENT, "the name of an operation has a NUL character", /*retryable=*/false);
   }
   bps_sparse_args args = BPS_SPARSE_ARGS_INIT;
+  args.ext = ext;
   args.name = spec.name.c_str();
   args.set = spec.set == nullptr ? nullptr : spec.set->get();
   args.indices = reinterpret_cast<const int64_t*>(spec.indices);
@@ -334,6 +337,42 @@ std::shared_ptr<Request> Session::Collective(const CollectiveSpec& spec, py::obj
   (void)noticing.release();
   Sweep();
   return std::make_shared<Request>(shared_from_this(), request, std::move(buffers), ending);
+}
+
+std::shared_ptr<Request> Session::GiveUp(const TensorSpec& spec, int32_t op, const std::string& reason) {
+  bps_give_up give_up = BPS_GIVE_UP_INIT;
+  give_up.reason = reason.c_str();
+  bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+  args.ext = &give_up.ext;
+  args.op = op;
+  bps_request* request = nullptr;
+  {
+    py::gil_scoped_release released;
+    handle_->Use([&](bps_session* session) {
+      args.tensor = DeclareIn(library(), session, spec);
+      Check(library(), library().bps_push_pull(session, &args, &request));
+    });
+  }
+  return std::make_shared<Request>(shared_from_this(), request, py::none(), nullptr);
+}
+
+std::shared_ptr<Request> Session::GiveUp(const CollectiveSpec& spec, const std::string& reason) {
+  bps_give_up give_up = BPS_GIVE_UP_INIT;
+  give_up.reason = reason.c_str();
+  bps_collective_args args = ArgsOf(spec);
+  args.ext = &give_up.ext;
+  bps_request* request = nullptr;
+  {
+    py::gil_scoped_release released;
+    handle_->Use([&](bps_session* session) { Check(library(), library().bps_collective(session, &args, &request)); });
+  }
+  return std::make_shared<Request>(shared_from_this(), request, py::none(), nullptr);
+}
+
+std::shared_ptr<Request> Session::GiveUp(const SparseSpec& spec, const std::string& reason) {
+  bps_give_up give_up = BPS_GIVE_UP_INIT;
+  give_up.reason = reason.c_str();
+  return SparseAllReduce(spec, &give_up.ext);
 }
 
 std::shared_ptr<Request> Session::Group(const std::vector<CollectiveSpec>& specs, py::object buffers) {

@@ -138,6 +138,10 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<Request> Collective(const CollectiveSpec& spec, pybind11::object buffers, Notice notice = {});
   // Indices and values are read before it returns.
   std::shared_ptr<Request> SparseAllReduce(const SparseSpec& spec);
+  // Uses the next round of such an operation up without taking part: bps_give_up of abi/byteps.h.
+  std::shared_ptr<Request> GiveUp(const TensorSpec& spec, int32_t op, const std::string& reason);
+  std::shared_ptr<Request> GiveUp(const CollectiveSpec& spec, const std::string& reason);
+  std::shared_ptr<Request> GiveUp(const SparseSpec& spec, const std::string& reason);
   // All or nothing.
   std::shared_ptr<Request> Group(const std::vector<CollectiveSpec>& specs, pybind11::object buffers);
   std::shared_ptr<ProcessSet> NewProcessSet(const std::vector<int32_t>& ranks, const std::string& name);
@@ -169,6 +173,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::shared_ptr<Ending> ending;
   };
 
+  std::shared_ptr<Request> SparseAllReduce(const SparseSpec& spec, const bps_ext* ext);
   // For a new operation; nullptr: its memory is not on a device.
   std::shared_ptr<Ending> EndingOf(bool on_device);
 

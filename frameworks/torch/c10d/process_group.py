@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
 import zlib
 from collections.abc import Sequence
 from datetime import timedelta
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from byteps import _native, basics
@@ -20,6 +21,7 @@ from byteps.torch.c10d.meeting import init_for
 from byteps.torch.c10d.outputs import check_pair, check_pairs, check_rows, fill, free_of, into_list, own_elements
 from byteps.torch.c10d.work import BytePSWork
 from byteps.torch.collective_handle import CollectiveHandle
+from byteps.torch.compiling import not_compiled
 from byteps.torch.device_streams import is_device
 from byteps.torch.dtypes import check_reduction
 from byteps.torch.handle import Handle
@@ -99,6 +101,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     """
 
     def __init__(self, options: Any) -> None:
+        _leave_alone()
         super().__init__(options.group_rank, options.group_size)
         init_for(options)
         job = basics.info()
@@ -137,6 +140,14 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     def group_name(self) -> str:
         """The name under which torch.distributed has registered the group."""
         return self._group_name
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    def _get_backend(self, device: torch.device) -> ProcessGroupBytePS:
+        del device
+        return self
 
     def __repr__(self) -> str:
         return f"<ProcessGroupBytePS {self._kind!r}, rank {self._rank} of {self._size}>"
@@ -201,6 +212,17 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         self._sequence += 1
         return f"{self._kind}.{self._session.number(self._kind)}"
 
+    def _rank_in_job(self, operation: str, what: str, rank: int) -> int:
+        """The rank in the job of this rank of the group. To be called before an operation has its number. Raises
+        ValueError."""
+        if not 0 <= rank < self._size:
+            among = "" if self._ranks == list(range(self._size)) else f", which are {self._ranks} of the job"
+            raise ValueError(
+                f"{operation}: the {what} is rank {rank}; the group {self._group_name!r} has the ranks 0 to "
+                f"{self._size - 1}{among}"
+            )
+        return self._ranks[rank]
+
     def _work(self, handle: Handle | CollectiveHandle[Any], result: list[torch.Tensor]) -> BytePSWork:
         self._flying.add(handle)
         work = BytePSWork([handle], result, self._timeout)
@@ -251,7 +273,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> BytePSWork:
         """Reduces a tensor into the root's; the others' keep their values."""
         tensor = _single(tensors)
-        options: dict[str, Any] = {"op": _op(opts, tensors), "root": self._ranks[opts.rootRank]}
+        options: dict[str, Any] = {"op": _op(opts, tensors), "root": self._rank_in_job("reduce", "root", opts.rootRank)}
         if self._rank == opts.rootRank:
             part = self._into(_native.REDUCE, tensor, tensor, **options)
         else:
@@ -311,7 +333,7 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         tensor = _single(tensors)
         check_dense(tensor)
         check_writable(tensor)
-        root, name = self._ranks[opts.rootRank], self._name()
+        root, name = self._rank_in_job("broadcast", "root", opts.rootRank), self._name()
         handle = start_broadcast(tensor, tensor, root, name, self.process_set, 0, timeout=self._op_timeout)
         return self._work(handle, [tensor])
 
@@ -319,18 +341,18 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         self, output_tensors: Sequence[Sequence[torch.Tensor]], input_tensors: Sequence[torch.Tensor], opts: Any
     ) -> BytePSWork:
         """Every rank's tensor into the root's list; they may have different shapes."""
-        tensor = _single(input_tensors)
+        tensor, root = _single(input_tensors), self._rank_in_job("gather", "root", opts.rootRank)
         outputs = list(output_tensors[0]) if self._rank == opts.rootRank else []
         if self._rank == opts.rootRank:
             self._check_count("outputs", outputs)
-        part = self._into_list(_native.GATHER, tensor, outputs, root=self._ranks[opts.rootRank])
+        part = self._into_list(_native.GATHER, tensor, outputs, root=root)
         return self._work(start_part(part), outputs)
 
     def scatter(
         self, output_tensors: Sequence[torch.Tensor], input_tensors: Sequence[Sequence[torch.Tensor]], opts: Any
     ) -> BytePSWork:
         """The root's list, one tensor to each."""
-        output, root = _single(output_tensors), self._ranks[opts.rootRank]
+        output, root = _single(output_tensors), self._rank_in_job("scatter", "root", opts.rootRank)
         check_dense(output)
         if self._rank != opts.rootRank:
             nothing = torch.empty(0, dtype=output.dtype, device=output.device)
@@ -352,6 +374,23 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         self._check_count("outputs", outputs)
         part = self._into_list(_native.ALL_GATHER, _single(input_tensors), outputs)
         return self._work(start_part(part), outputs)
+
+    def allgather_coalesced(
+        self,
+        output_tensor_lists: Sequence[Sequence[torch.Tensor]],
+        input_tensors: Sequence[torch.Tensor],
+        opts: Any = None,
+    ) -> BytePSWork:
+        """allgather() of several, as one operation: a list for each rank, of one output for each input."""
+        if any(len(outputs) != len(input_tensors) for outputs in output_tensor_lists):
+            counts = [len(outputs) for outputs in output_tensor_lists]
+            raise ValueError(f"{len(input_tensors)} inputs were given, and lists of {counts} outputs")
+        pairs = [(tensor, list(outputs)) for tensor, outputs in zip(input_tensors, zip(*output_tensor_lists))]
+        for tensor, outputs in pairs:
+            check_dense(tensor)
+            self._check_count("outputs", outputs)
+        parts = [self._into_list(_native.ALL_GATHER, tensor, outputs) for tensor, outputs in pairs]
+        return self._work(start_group(self._kind, parts), [one for outputs in output_tensor_lists for one in outputs])
 
     def _check_gathered(self, tensor: torch.Tensor, output: torch.Tensor) -> None:
         if output.numel() != tensor.numel() * self._size:
@@ -424,7 +463,8 @@ class ProcessGroupBytePS(dist.ProcessGroup):
             check_writable(tensor)
         if not 0 <= tag < 1 << 31:
             raise ValueError(f"tag is {tag}; it must be one of 0 to {(1 << 31) - 1}")
-        options = {"peer": self._ranks[peer], "tag": self._first_tag + tag, "timeout": self._op_timeout}
+        what = ("send", "destination") if kind == _native.SEND else ("recv", "source")
+        options = {"peer": self._rank_in_job(*what, peer), "tag": self._first_tag + tag, "timeout": self._op_timeout}
         if kind == _native.SEND:
             part = into_new(kind, tensor, "", self.process_set, 0, lambda *none: None, options)
         else:
@@ -460,3 +500,16 @@ class ProcessGroupBytePS(dist.ProcessGroup):
         `wait_all_ranks` asks for it: no rank is waited for before the others."""
         del wait_all_ranks
         start_part(self._barrier((timeout or self._timeout).total_seconds())).synchronize()
+
+
+@functools.cache
+def _leave_alone() -> None:
+    """From here on torch.compile does not look into the operations: a compiled program may call them, as DDP's backward
+    pass does. It imports the compiler, which takes a second, as DDP's constructor does."""
+    for kind in (ProcessGroupBytePS, BytePSWork):
+        for name, method in list(vars(kind).items()):
+            if isinstance(method, FunctionType) and (not name.startswith("_") or name in _CALLED_FROM_CPP):
+                setattr(kind, name, not_compiled(method))
+
+
+_CALLED_FROM_CPP = ("_allgather_base", "_end_coalescing", "_reduce_scatter_base", "_start_coalescing")

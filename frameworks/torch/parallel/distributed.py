@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from byteps.asynchronous import refuse_asynchronous
+from byteps.errors import FailedPreconditionError
 from byteps.session import current_session
 from byteps.torch.broadcast import broadcast_async_
-from byteps.torch.compiling import is_compiling
+from byteps.torch.compiling import is_compiling, not_compiled
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.distributed_class import is_distributed
-from byteps.torch.functions import broadcast_parameters
+from byteps.torch.functions import broadcast_parameters, check_sendable
 from byteps.torch.handle import wait_all
+from byteps.torch.lazy_parameters import is_lazy, uninitialized
+from byteps.torch.model_outline import ModelOutline, agree
 from byteps.torch.parallel.backward_reducer import BackwardReducer
 from byteps.torch.process_set import ProcessSet, check_process_set, global_process_set
 
@@ -60,7 +63,9 @@ class DistributedDataParallel(torch.nn.Module):
 
     Raises:
         ValueError: before init(), more than one device, or a process group that this rank is not in.
-        RuntimeError: as in PyTorch, no parameter that requires a gradient.
+        RuntimeError: as in PyTorch, no parameter that requires a gradient, or one that a lazy module has not made yet.
+        FailedPreconditionError: on all ranks, before anything is sent: the modules have other parameters or buffers
+            (their names, shapes, data types, requires_grad), the arguments differ, or another rank cannot take part.
         TypeError: `module` is no module, or `process_group` is something else.
         NotImplementedError: an argument of torch's that has no meaning here.
         UnimplementedError: the job trains asynchronously.
@@ -101,10 +106,6 @@ class DistributedDataParallel(torch.nn.Module):
         self._ignored = frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         all_parameters = [pair for pair in module.named_parameters() if pair[0] not in self._ignored]
         parameters = [(name, parameter) for name, parameter in all_parameters if parameter.requires_grad]
-        if not parameters:
-            raise RuntimeError(
-                "DistributedDataParallel is not needed: the module has no parameter that requires a gradient"
-            )
 
         self.module = module
         self._device = torch.device(device_ids[0]) if device_ids else None
@@ -116,11 +117,24 @@ class DistributedDataParallel(torch.nn.Module):
         number = current_session().object_number("DistributedDataParallel", ranks.key())
         self._name = f"DistributedDataParallel.{number}"
         self._reducer: BackwardReducer | None = None
+        self._send_buffers = not_compiled(DistributedDataParallel._broadcast)
         self._process_set = ranks
         self._root = (ranks.ranks or [0])[0]
+        # Not its state_dict(), which may leave out some and have more than tensors.
+        begun = [*all_parameters, *(self._buffers_to_share() if begins_with_buffers else ())] if init_sync else []
+        shares_buffers = self.forward_sync_buffers or (init_sync and begins_with_buffers)
+        self._agree(
+            [*all_parameters, *(self._buffers_to_share() if shares_buffers else ())],
+            begun,
+            {
+                "init_sync": init_sync,
+                "broadcast_buffers": begins_with_buffers,
+                "forward_sync_buffers": self.forward_sync_buffers,
+                "find_unused_parameters": bool(find_unused_parameters),
+                "compression": compression.__name__,
+            },
+        )
         if init_sync:
-            # Not its state_dict(), which may leave out some and have more than tensors.
-            begun = [*all_parameters, *(self._buffers_to_share() if begins_with_buffers else ())]
             broadcast_parameters(begun, self._root, f"{self._name}.state.", ranks)
         if is_distributed(ranks):
             self._reducer = BackwardReducer(compression, gradient_buffers, self._name, find_unused_parameters, ranks)
@@ -128,13 +142,40 @@ class DistributedDataParallel(torch.nn.Module):
                 self._reducer.add(parameter, f"{self._name}.{name}")
             self._reducer.learn_order()
 
+    def _agree(
+        self,
+        tensors: list[tuple[str, torch.Tensor]],
+        begun: list[tuple[str, torch.Tensor]],
+        options: dict[str, object],
+    ) -> None:
+        """Whether all ranks have these tensors, and may begin with those in `begun`. Raises what __init__() does."""
+        # What is wrong on one rank is an error of all: the others must not wait for it.
+        refused: Exception | None = None
+        try:
+            _check_trainable(tensors)
+            check_sendable(begun)
+        except Exception as error:  # raised below
+            refused = error
+        if is_distributed(self._process_set):
+            outline = ModelOutline.of(tensors, options, "" if refused is None else f"{refused!r}")
+            try:
+                agree(outline, f"{self._name}.outline", self._process_set)
+            except FailedPreconditionError:
+                if refused is None:
+                    raise
+        if refused is not None:
+            raise refused
+
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's own forward, with the first rank's buffers."""
         averages = torch.is_grad_enabled() and self.require_backward_grad_sync
-        if self._reducer is not None and averages:
+        buffers: list[tuple[str, torch.Tensor]] = []
+        if self._reducer is not None and self.forward_sync_buffers and self.require_forward_param_sync:
+            buffers = self._buffers_to_share()
+        if self._reducer is not None and (averages or buffers):  # what the other ranks take part in
             self._reducer.abandon()
-        if self.forward_sync_buffers and self.require_forward_param_sync:
-            self._broadcast_buffers()
+        if buffers:  # without any, torch.compile makes a whole graph of this
+            self._send_buffers(self, buffers)
         # As in PyTorch: the pass behind one without averages has nothing to get from the first rank either.
         self.require_forward_param_sync = averages
         if self._reducer is not None and torch.is_grad_enabled():
@@ -155,14 +196,12 @@ class DistributedDataParallel(torch.nn.Module):
     def broadcast_buffers(self, value: bool) -> None:
         self.forward_sync_buffers = value
 
-    def _broadcast_buffers(self) -> None:
-        if self._reducer is None:
-            return
+    def _broadcast(self, buffers: list[tuple[str, torch.Tensor]]) -> None:
         # In the names' order on no rank: what is missing on one is an error that names it.
         wait_all(
             [
                 broadcast_async_(buffer, self._root, f"{self._name}.buffer.{name}", self._process_set, 1 << 62)
-                for name, buffer in self._buffers_to_share()
+                for name, buffer in buffers
             ]
         )
 
@@ -192,6 +231,17 @@ class DistributedDataParallel(torch.nn.Module):
         reducer = self.__dict__.get("_reducer")
         if reducer is not None:
             reducer.close()
+
+
+def _check_trainable(tensors: list[tuple[str, torch.Tensor]]) -> None:
+    """Raises RuntimeError, as torch's class does."""
+    for name, tensor in tensors:
+        if is_lazy(tensor):
+            raise RuntimeError(f"DistributedDataParallel cannot take the module yet: {uninitialized(name)}")
+    if not any(tensor.requires_grad for _, tensor in tensors):
+        raise RuntimeError(
+            "DistributedDataParallel is not needed: the module has no parameter that requires a gradient"
+        )
 
 
 def _to_device(value: Any, device: torch.device) -> Any:

@@ -133,6 +133,9 @@ def run_job(
     file = file or Path(bodies[0].__code__.co_filename)
     names = ",".join(body.__name__ for body in bodies)
     command = [*launcher, sys.executable, str(_BODY), str(file), names, str(folder)]
+    # What torch.compile makes is for all tests of this run. That, and what a process that is killed leaves, goes with
+    # their folders.
+    environment = {"TMPDIR": str(tmp_path.parent), **environment}
     process = subprocess.Popen(
         command,
         env=environment,

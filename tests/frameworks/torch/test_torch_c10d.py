@@ -83,6 +83,11 @@ def _gathers() -> None:
     outputs = [torch.empty(1 + other) for other in range(size)]
     dist.all_gather(outputs, torch.full((1 + rank,), float(rank)))
     assert [output.tolist() for output in outputs] == [[0.0], [1.0, 1.0]], "shapes may differ"
+    lists = [[torch.empty(2), torch.empty(3)] for _ in range(size)]
+    dist.all_gather_coalesced(lists, [torch.full((2,), float(rank)), torch.full((3,), 10.0 + rank)])
+    assert [[one[0].item() for one in outputs] for outputs in lists] == [[0, 10], [1, 11]]
+    with pytest.raises(ValueError, match=r"2 inputs were given, and lists of \[2, 1\] outputs"):
+        dist.all_gather_coalesced([lists[0], lists[1][:1]], [torch.ones(2), torch.ones(3)])
     whole = torch.empty(size * 3)
     dist.all_gather_into_tensor(whole, torch.arange(3.0) + 10 * rank)
     assert whole.tolist() == [0, 1, 2, 10, 11, 12]

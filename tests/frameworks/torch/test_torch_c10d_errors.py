@@ -7,6 +7,7 @@ import datetime
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -166,6 +167,49 @@ def test_refused_reductions_use_no_number(run_workers: Callable[..., object]) ->
     run_workers(_refused_reductions_use_no_number, BYTEPS_OP_TIMEOUT="20")
 
 
+def _rooted(options: Any, root: int) -> Any:
+    options.rootRank = root
+    return options
+
+
+def _ranks_outside_of_the_group() -> None:
+    """As roots and as peers they are refused by name, and use no number: the ranks are in step behind them."""
+    rank, size = begin()
+    group = dist.group.WORLD
+    assert group is not None
+    own, parts = torch.full((2,), float(rank)), [torch.ones(2) for _ in range(size)]
+    calls: list[tuple[str, str, Callable[[int], object]]] = [
+        ("broadcast", "root", lambda root: dist.broadcast(own, root)),
+        ("broadcast", "root", lambda root: dist.broadcast(own, root, async_op=True)),
+        ("broadcast", "root", lambda root: dist.broadcast_object_list([rank], root)),
+        ("reduce", "root", lambda root: dist.reduce(own, root)),
+        ("gather", "root", lambda root: dist.gather(own, None, root)),
+        ("gather", "root", lambda root: group.gather([parts], [own], _rooted(dist.GatherOptions(), root))),
+        ("scatter", "root", lambda root: dist.scatter(own, None, root)),
+        ("scatter", "root", lambda root: group.scatter([own], [parts], _rooted(dist.ScatterOptions(), root))),
+        ("send", "destination", lambda peer: dist.send(own, peer)),
+        ("send", "destination", lambda peer: dist.isend(own, peer)),
+        ("recv", "source", lambda peer: dist.recv(own, peer)),
+        ("recv", "source", lambda peer: dist.irecv(own, peer)),
+    ]
+    alone = dist.new_group([1])
+    for outside in (-1, -size, size, size + 5):
+        for operation, what, call in calls:
+            if rank == 0:  # it alone, which may go on
+                text = f"{operation}: the {what} is rank {outside}; the group '.*' has the ranks 0 to {size - 1}$"
+                with pytest.raises(ValueError, match=text):
+                    call(outside)
+            sums = torch.ones(1)
+            dist.all_reduce(sums)
+            assert sums.item() == size
+        assert own.tolist() == [rank] * 2
+        if rank == 1:
+            text = rf"the root is rank {outside}; the group .* has the ranks 0 to 0, which are \[1\] of the job"
+            with pytest.raises(ValueError, match=text):
+                alone.broadcast([own], _rooted(dist.BroadcastOptions(), outside))
+    end()
+
+
 def _ranks_disagree_in_a_backward_pass() -> None:
     """DDP's backward pass raises the operation's own error on each rank, and the next pass is as any other."""
     rank, size = begin()
@@ -246,7 +290,7 @@ def test_the_deadline_by_its_name_of_horovod(run_workers: Callable[..., object])
     run_workers(_the_deadline_of_the_job, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="2")
 
 
-BODIES = [_timeouts, _aborted, _wrong, _ranks_disagree_in_a_backward_pass]
+BODIES = [_timeouts, _aborted, _wrong, _ranks_outside_of_the_group, _ranks_disagree_in_a_backward_pass]
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import shutil
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +66,29 @@ def _tensors_and_fsdp() -> None:
     end()
 
 
+def _checkpointed() -> None:
+    """torch.distributed.checkpoint, which asks for a backend of the CPU."""
+    rank, _ = begin()
+    from torch.distributed import checkpoint
+
+    names: list[object] = [tempfile.mkdtemp() if rank == 0 else None]
+    dist.broadcast_object_list(names, src=0)
+    folder = Path(str(names[0]))
+    try:
+        states = {"shared": torch.arange(4.0), "own": {"rank": torch.full((3,), float(rank))}}
+        checkpoint.save({"state": states}, checkpoint_id=folder / "saved")
+        checkpoint.async_save({"state": states}, checkpoint_id=folder / "later").result()
+        for name in ("saved", "later"):
+            loaded = {"state": {"shared": torch.zeros(4), "own": {"rank": torch.zeros(3)}}}
+            checkpoint.load(loaded, checkpoint_id=folder / name)
+            assert torch.equal(loaded["state"]["shared"], torch.arange(4.0))  # type: ignore[arg-type]
+    finally:
+        dist.barrier()
+        if rank == 0:
+            shutil.rmtree(folder)
+    end()
+
+
 def _compiled() -> None:
     rank, size = begin()
     import torch.distributed._functional_collectives as functional
@@ -92,7 +118,7 @@ def _compiled() -> None:
     end()
 
 
-BODIES = [_ddp_three_ways, _tensors_and_fsdp, _compiled]
+BODIES = [_ddp_three_ways, _tensors_and_fsdp, _checkpointed, _compiled]
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,18 @@ _EXAMPLES = Path(__file__).parents[3] / "examples" / "torch"
 def _run(name: str, *arguments: str, servers: int = 0, **variables: str) -> str:
     """What two workers of a program print."""
     return output_of([*launcher_command(2, servers), sys.executable, str(_EXAMPLES / name), *arguments], **variables)
+
+
+def test_lines_of_the_page(tmp_path: Path) -> None:
+    """The program in docs/frameworks/torch.md, as it stands there."""
+    page = (_EXAMPLES.parents[1] / "docs" / "frameworks" / "torch.md").read_text()
+    section = page.split("## Lines to change")[1].split("##")[0]
+    lines = [line for line in section.splitlines() if not line or line.startswith("    ")]
+    program = tmp_path / "train.py"
+    program.write_text(textwrap.dedent("\n".join(lines)))
+    output = output_of([*launcher_command(2, 0), sys.executable, str(program)])
+    losses = dict(re.findall(r"worker (\d) loss (\S+)", output))
+    assert sorted(losses) == ["0", "1"] and losses["0"] == losses["1"] and float(losses["0"]) < 0.1, output
 
 
 @pytest.mark.parametrize("by", ["wrapper", "hook", "backend"])

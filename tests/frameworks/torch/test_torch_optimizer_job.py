@@ -191,6 +191,104 @@ def test_gradients_in_buffers(
         assert places is None or found == places
 
 
+def _clip_what_was_kept() -> tuple[bool, bool]:
+    """Clipped to zero through a list of the gradients from before synchronize(): did no weight move, and are they the
+    gradients still?"""
+    bps.init()
+    model = _wide_model(seed=0)
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+    before = _weights(model)
+    inputs, targets = _wide_batch(0, slice(0, 32))
+    nn.functional.cross_entropy(model(inputs), targets).backward()
+    kept = [parameter.grad for parameter in model.parameters()]
+    optimizer.synchronize()
+    torch._foreach_mul_(kept, 0.0)
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    same = all(parameter.grad is gradient for parameter, gradient in zip(model.parameters(), kept))
+    return all(torch.equal(now, then) for now, then in zip(_weights(model), before)), same
+
+
+def test_gradients_that_were_kept_are_the_gradients(run_workers: RunWorkers) -> None:
+    """Also large ones, whose sums come elsewhere."""
+    assert run_workers(_clip_what_was_kept, servers=0).results == [(True, True)] * 2
+
+
+def _produced_twice(before_the_others: bool) -> str:
+    """By rank 0 in the first step."""
+    bps.init()
+    model = _model()
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    inputs, targets = _batch(0, 4)
+    before = _weights(model)
+    message = ""
+    if bps.rank() == 0:
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        loss.backward(retain_graph=True)
+        if not before_the_others:
+            bps.barrier()
+        with pytest.raises(AssertionError, match="more than backward_passes_per_step=1 times"):
+            loss.backward()
+        with pytest.raises(RuntimeError) as changed:
+            optimizer.step()
+        message = str(changed.value)
+        if before_the_others:
+            bps.barrier()
+    elif before_the_others:
+        bps.barrier()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        with pytest.raises(bps.AbortedError) as gave_up:
+            optimizer.step()
+        message = str(gave_up.value)
+    else:
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.synchronize()
+        bps.barrier()
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    took = not all(torch.equal(now, then) for now, then in zip(_weights(model), before))
+    assert took == (bps.rank() > 0 and not before_the_others)
+    optimizer.zero_grad()
+    bps.broadcast_parameters(model.state_dict(), root_rank=1)
+    nn.functional.cross_entropy(model(inputs), targets).backward()
+    optimizer.step()
+    sums = [round(float(one.sum()), 6) for one in _weights(model)]
+    assert bps.allgather_object(sums)[0] == sums
+    return message
+
+
+def test_a_gradient_that_is_produced_twice_is_an_error_of_all(run_workers: RunWorkers) -> None:
+    messages = run_workers(_produced_twice, True).results
+    assert "was changed between backward() and step()" in messages[0]
+    assert "rank 0" in messages[1] and "gave up" in messages[1]
+
+
+def test_a_gradient_that_is_produced_twice_when_the_others_have_the_sums(run_workers: RunWorkers) -> None:
+    messages = run_workers(_produced_twice, False).results
+    assert "was changed between backward() and step()" in messages[0]
+    assert "broadcast_parameters()" in messages[0] and messages[1] == ""
+
+
+def _predivided() -> str:
+    bps.init()
+    model = _model()
+    factor = 1.0 + bps.rank()
+    optimizer = bps.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), gradient_predivide_factor=factor
+    )
+    inputs, targets = _batch(0, 4)
+    nn.functional.cross_entropy(model(inputs), targets).backward()
+    with pytest.raises(bps.BytePSError) as caught:
+        optimizer.step()
+    return str(caught.value)
+
+
+def test_predivide_factors_that_differ_are_no_sum(run_workers: RunWorkers) -> None:
+    messages = run_workers(_predivided, BYTEPS_OP_TIMEOUT="5").results
+    assert "predivided by 2" in messages[1], messages[1]
+    assert all("rank" in message for message in messages)
+
+
 def _missing_gradients() -> None:
     bps.init()
     rank = bps.rank()
@@ -225,7 +323,7 @@ def _rules() -> None:
     backward()
     with pytest.raises(AssertionError, match=r"gradient of Gradient\.p was computed more than"):
         backward()
-    with pytest.raises(AssertionError, match="zero_grad"):
+    with pytest.raises(AssertionError, match=r"zero_grad.*several passes, set backward_passes_per_step"):
         optimizer.zero_grad()
     optimizer.synchronize()
     optimizer.zero_grad()  # the second pass was added to the gradient, at a time of its own
@@ -263,6 +361,23 @@ def _rules() -> None:
     backward()
     optimizer.step()
     assert parameter.tolist() == [-17, -17, -17]
+
+    # A pass is left out: its gradient is gone with zero_grad(), and it is not counted any more behind the other call.
+    for forget in (False, True):
+        optimizer.zero_grad()
+        backward()
+        optimizer.zero_grad()
+        if forget:
+            optimizer.forget_gradients()
+        backward()
+        if not forget:
+            with pytest.raises(AssertionError, match=r"per_step=2 times.*zero_grad\(\) between passes.*forget_grad"):
+                backward()
+            optimizer.synchronize()
+            continue
+        backward()
+        optimizer.step()
+    assert parameter.tolist() == [-23, -23, -23]
     optimizer.set_backward_passes_per_step(1)
     assert frozen.grad is None
 
@@ -281,6 +396,29 @@ def _rules() -> None:
     (new * (rank + 1)).sum().backward()
     optimizer.step()
     assert new.tolist() == [-1.5]
+
+
+def _lazy_parameters() -> None:
+    """An error that names the parameter; behind a forward pass it is one as any."""
+    bps.init()
+    model = nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(1, bias=False))
+    for named, name in ((True, r"1\.weight"), (False, r"noname\.\d+\.2")):
+        inner = torch.optim.SGD(model.parameters(), lr=1.0)
+        with pytest.raises(ValueError, match=name + r" is uninitialized: .*Call the model once"):
+            bps.DistributedOptimizer(inner, model.named_parameters() if named else None)
+    with pytest.raises(ValueError, match=r"1\.weight: the tensor is uninitialized"):
+        bps.broadcast_parameters(model.named_parameters())
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(model[:1].parameters(), lr=1.0))
+    with pytest.raises(ValueError, match=r"noname\.\d+\.group\.1\.0 is uninitialized"):
+        optimizer.add_param_group({"params": list(model[1].parameters())})
+    assert len(optimizer.param_groups) == 1
+    model(torch.ones(1, 2))
+    bps.broadcast_parameters(model.state_dict())
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+    model(torch.full((1, 2), float(bps.rank()))).sum().backward()
+    optimizer.step()
+    weight = model[1].weight.detach()
+    assert torch.equal(bps.broadcast(weight, 0, name="lazy"), weight)
 
 
 def _two_optimizers() -> None:
@@ -403,6 +541,7 @@ BODIES = [
     _gradients_of_another_dtype,
     _missing_gradients,
     _rules,
+    _lazy_parameters,
     _two_optimizers,
     _compressed,
     _a_compressor_of_the_program,

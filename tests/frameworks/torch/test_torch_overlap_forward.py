@@ -19,7 +19,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import byteps.torch as bps
-from byteps.torch.cross_barrier import CrossBarrier
 from byteps.torch.handle import Handle
 from jobs import Outcomes
 from late_gradients import nothing_is_home
@@ -269,11 +268,18 @@ def _changed_gradients() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
 
 
-class _CountsSteps(torch.optim.SGD):
-    """Keeps in its options what counts for all parameters."""
+class _CountsUntried(torch.optim.SGD):
+    """Keeps what counts for all parameters, and cannot be tried: it uses the real parameters."""
+
+    def __init__(self, parameters: Any, in_options: bool) -> None:
+        self.all, self.steps, self.in_options = list(parameters), 0, in_options
+        super().__init__(self.all, lr=0.1)
 
     def step(self, closure: Any = None) -> Any:
-        for group in self.param_groups:
+        assert self.all[0].grad.isfinite().all()
+        if not self.in_options:
+            self.steps += 1
+        for group in self.param_groups if self.in_options else ():
             group["steps"] = group.get("steps", 0) + 1
         return super().step(closure)
 
@@ -293,9 +299,11 @@ class _ClipsAll(torch.optim.SGD):
 def _optimizers_that_need_all() -> None:
     bps.init()
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    optimizer = bps.DistributedOptimizer(_CountsSteps(model.parameters(), lr=0.1), overlap_forward=model)
-    with pytest.raises(ValueError, match=r"step\(\) changes param_groups\[0\] \(steps\).*without overlap_forward"):
-        _small_step(model, optimizer)
+    for in_options, where in ((True, r"param_groups\[0\]"), (False, "its attributes")):
+        optimizer = bps.DistributedOptimizer(_CountsUntried(model.parameters(), in_options), overlap_forward=model)
+        with pytest.raises(ValueError, match=rf"step\(\) changes {where} \(steps\).*without overlap_forward"):
+            _small_step(model, optimizer)
+        optimizer.forget_gradients()
     optimizer = bps.DistributedOptimizer(_ClipsAll(model.parameters()), overlap_forward=model)
     _small_step(model, optimizer)
     with nothing_is_home():
@@ -516,83 +524,6 @@ def test_refused(alone: None, make: Any, overlap: Any, error: type[Exception], m
     model = nn.Linear(2, 2)
     with pytest.raises(error, match=message):
         bps.DistributedOptimizer(make(model), overlap_forward=model if overlap is None else overlap)
-
-
-class _Clipping(torch.optim.SGD):
-    """By the norm of all gradients."""
-
-    def step(self, closure: Any = None) -> Any:
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        nn.utils.clip_grad_norm_(parameters, 1.0)
-        return super().step(closure)
-
-
-class _Noisy(torch.optim.SGD):
-    def step(self, closure: Any = None) -> Any:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad.add_(torch.randn_like(parameter))
-        return super().step(closure)
-
-
-class _Holding(torch.optim.SGD):
-    """Has the parameters a second time, and changes those."""
-
-    def __init__(self, parameters: Any, **options: Any) -> None:
-        self.all = list(parameters)
-        super().__init__(self.all, **options)
-
-    def step(self, closure: Any = None) -> Any:
-        with torch.no_grad():
-            for parameter in self.all:
-                parameter.add_(1.0)
-
-
-@pytest.mark.parametrize(("rate", "groups"), [(0.1, False), (0.0, False), (0.1, True)])
-def test_updates_that_depend_on_each_other_are_refused(alone: None, rate: float, groups: bool) -> None:
-    model = nn.Linear(2, 2)
-    for overlapped in (bps.DistributedOptimizer, None):
-        parameters = [{"params": [parameter]} for parameter in model.parameters()] if groups else model.parameters()
-        optimizer = _Clipping(parameters, lr=rate)
-        with pytest.raises(ValueError, match="_Clipping updates a parameter by more than its own gradient"):
-            if overlapped is None:
-                CrossBarrier(model, optimizer)
-            else:
-                overlapped(optimizer, overlap_forward=model)
-
-
-INDEPENDENT: list[Callable[[Any], torch.optim.Optimizer]] = [
-    lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
-    lambda parameters: torch.optim.Adam(parameters, lr=0.1, amsgrad=True),
-    lambda parameters: torch.optim.Adam(parameters, lr=torch.tensor(0.1), foreach=False),
-    lambda parameters: torch.optim.AdamW(parameters, lr=0.0),
-    lambda parameters: torch.optim.NAdam(parameters),
-    lambda parameters: torch.optim.RAdam(parameters),
-    lambda parameters: torch.optim.Adamax(parameters),
-    lambda parameters: torch.optim.RMSprop(parameters, centered=True, momentum=0.9),
-    lambda parameters: torch.optim.Rprop(parameters),
-    lambda parameters: torch.optim.Adagrad(parameters, lr_decay=0.1),
-    lambda parameters: torch.optim.Adadelta(parameters),
-    lambda parameters: torch.optim.ASGD(parameters),
-    lambda parameters: _Noisy(parameters, lr=0.1),
-    lambda parameters: _Holding(parameters, lr=0.1),
-]
-if hasattr(torch.optim, "Adafactor"):
-    INDEPENDENT.append(lambda parameters: torch.optim.Adafactor(parameters))
-
-
-@pytest.mark.parametrize("number", range(len(INDEPENDENT)))
-def test_the_trial_changes_nothing(alone: None, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # torch.manual_seed() would seed these as well, and nothing would take it back.
-    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail(f"the GPUs are seeded with {seed}"))
-    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    values = [parameter.detach().clone() for parameter in model.parameters()]
-    optimizer = INDEPENDENT[number](model.parameters())
-    state, random = len(optimizer.state), torch.random.get_rng_state()
-    distributed = bps.DistributedOptimizer(optimizer, overlap_forward=model)
-    assert torch.equal(torch.random.get_rng_state(), random)
-    assert all(torch.equal(one, value) for one, value in zip(model.parameters(), values))
-    assert len(distributed.state) == state and all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_alone_it_does_what_the_optimizer_does(alone: None) -> None:

@@ -34,6 +34,51 @@ def _trace(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return traced(x)
 
 
+def _gradient_of_parameters(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.func.functional_call(model, parameters, (x,)).square().sum()
+
+    gradients = torch.func.grad(loss)(dict(model.named_parameters()))
+    return torch.cat([gradient.flatten() for gradient in gradients.values()])
+
+
+def _batch_of_rows(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return torch.func.vmap(lambda row, bias: (row * x).sum() * bias)(model[0].weight, model[2].bias)
+
+
+def _batch_of_a_compiled_function(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    compiled = torch.compile(torch.func.vmap(lambda row: (row * x).sum()), backend="aot_eager")
+    return compiled(model[0].weight)
+
+
+def _product(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    output, product = torch.func.vjp(lambda weight: (weight @ x).tanh(), model[2].weight)
+    return torch.cat([output.detach(), product(x)[0].flatten()])
+
+
+def _forward_product(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    weight = model[0].weight
+    output, product = torch.func.jvp(lambda one: (one @ x).tanh(), (weight,), (torch.ones(4, 4),))
+    return torch.cat([output.detach(), product.detach()])
+
+
+def _jacobian_of_parameters(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return torch.func.jacrev(lambda weight: (weight @ x).tanh())(model[0].weight)
+
+
+def _forward_jacobian_of_parameters(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return torch.func.jacfwd(lambda weight: (weight @ x).tanh())(model[2].weight)
+
+
+def _functionalized(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return torch.func.functionalize(lambda weight: (weight @ x).add_(1.0))(model[0].weight)
+
+
+def _linearized(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    output, product = torch.func.linearize(lambda weight: (weight @ x).tanh(), model[0].weight)
+    return torch.cat([output.detach(), product(torch.ones(4, 4)).detach()])
+
+
 def _used(use: Use, overlap: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """What the use gives behind two steps, and the weights then. Rank 1's last gradients come when rank 0 is behind
     step()."""
@@ -83,7 +128,57 @@ def _traces() -> None:
     _check(_trace)
 
 
-BODIES = [_jacobians, _gradients, _batches, _traces]
+def _parameters_of_grad() -> None:
+    _check(_gradient_of_parameters)
+
+
+def _parameters_of_vmap() -> None:
+    _check(_batch_of_rows)
+
+
+def _parameters_of_compiled_vmap() -> None:
+    _check(_batch_of_a_compiled_function)
+
+
+def _parameters_of_vjp() -> None:
+    _check(_product)
+
+
+def _parameters_of_jvp() -> None:
+    _check(_forward_product)
+
+
+def _parameters_of_jacrev() -> None:
+    _check(_jacobian_of_parameters)
+
+
+def _parameters_of_jacfwd() -> None:
+    _check(_forward_jacobian_of_parameters)
+
+
+def _parameters_of_functionalize() -> None:
+    _check(_functionalized)
+
+
+def _parameters_of_linearize() -> None:
+    _check(_linearized)
+
+
+BODIES = [
+    _jacobians,
+    _gradients,
+    _batches,
+    _traces,
+    _parameters_of_grad,
+    _parameters_of_vmap,
+    _parameters_of_compiled_vmap,
+    _parameters_of_vjp,
+    _parameters_of_jvp,
+    _parameters_of_jacrev,
+    _parameters_of_jacfwd,
+    _parameters_of_functionalize,
+    _parameters_of_linearize,
+]
 
 
 @pytest.mark.parametrize("body", BODIES)
