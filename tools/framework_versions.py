@@ -26,7 +26,7 @@ _ALWAYS = ("cloudpickle", "numpy", "pytest", "scikit-learn")
 SUITES = {
     "jax": ("ops_job", "gradients_job", "names_job", "errors_job", "optimizer_job", "failures_job", "import_order"),
     "mxnet": ("ops_job", "bits", "training_job", "import_order"),
-    "tensorflow": ("ops_job", "training_job", "bits", "import_order"),
+    "tensorflow": ("ops_job", "training_job", "loops_job", "bits", "import_order"),
 }
 # Keras comes with TensorFlow, as the package keras and, from 2.15 on, as tf_keras; its other backends are not there.
 BESIDE = {"tensorflow": ("tests/frameworks/keras/test_keras_job.py",)}
