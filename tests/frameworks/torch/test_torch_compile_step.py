@@ -99,13 +99,13 @@ def _train(prepare: Prepare, compiled: bool) -> list[torch.Tensor]:
     for number in range(STEPS):
         late = prepare is _overlapped and number > 0
         if late and bps.rank() == 1:
-            bps.barrier(name="late", timeout=60)
+            bps.barrier(name="late", timeout=300)
         inputs = torch.randn(8, 6, generator=generator)
         targets = torch.randint(0, 3, (8,), generator=generator)
         losses.append(step(inputs, targets).clone())
         if late and bps.rank() == 0:
             assert any(type(parameter) is not nn.Parameter for parameter in model.parameters()), "none is held"
-            bps.barrier(name="late", timeout=60)
+            bps.barrier(name="late", timeout=300)
     if hasattr(optimizer, "finish_step"):
         optimizer.finish_step()
     return [*losses, *(value.detach().clone() for value in model.state_dict().values())]
