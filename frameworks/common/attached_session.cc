@@ -7,6 +7,7 @@ void AttachedSession::Attach(std::shared_ptr<const Library> library, bps_session
   FreeSets();
   library_ = std::move(library);
   session_ = session;
+  number_.fetch_add(1, std::memory_order_acq_rel);
 }
 
 void AttachedSession::Detach(const bps_session* session) {

@@ -12,6 +12,7 @@
 #ifndef BYTEPS_FRAMEWORKS_COMMON_ATTACHED_SESSION_H_
 #define BYTEPS_FRAMEWORKS_COMMON_ATTACHED_SESSION_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -46,6 +47,9 @@ class AttachedSession {
   // After it has returned no call is inside `session`, and none comes. Does nothing if another session is attached.
   void Detach(const bps_session* session);
 
+  // How many sessions have been attached until now, which tells them apart.
+  uint64_t Number() const { return number_.load(std::memory_order_acquire); }
+
   // Calls `call(const Library&, bps_session*)`, which returns a bps_status*, and takes the status. FAILED_PRECONDITION
   // if no session is attached.
   template <typename F>
@@ -70,6 +74,7 @@ class AttachedSession {
   mutable std::shared_mutex attaching_;  // shared: inside a call; exclusive: another session
   std::shared_ptr<const Library> library_;
   bps_session* session_ = nullptr;
+  std::atomic<uint64_t> number_ = 0;
   mutable std::mutex making_sets_;
   mutable std::map<std::vector<int32_t>, bps_process_set*> sets_;  // by ranks
   std::vector<bps_process_set*> left_;  // of earlier sessions; operations in flight have kept them

@@ -25,9 +25,11 @@ def rows_of(function: str, tensor: Any) -> tf.Tensor:
     return tensor
 
 
-def gather_rows(tensor: tf.Tensor, name: str, priority: int = 0, ranks: tuple[int, ...] = ()) -> tf.Tensor:
-    """The rows of all workers under this name, those of rank 0 first."""
-    return collective(_native.ALL_GATHER, tensor, name, ranks, priority)[0]
+def gather_rows(
+    tensor: tf.Tensor, name: str, priority: int = 0, ranks: tuple[int, ...] = (), step_group: str = ""
+) -> tf.Tensor:
+    """The rows of all workers under this name, those of rank 0 first. `step_group`: of names.step_group()."""
+    return collective(_native.ALL_GATHER, tensor, name, ranks, priority, step_group=step_group)[0]
 
 
 def allgather(

@@ -22,6 +22,11 @@ def set_ranks(process_set: ProcessSet) -> tuple[int, ...]:
     return () if process_set.native() is None else tuple(process_set.ranks or ())
 
 
+def static_shape(tensor: tf.Tensor) -> list[int]:
+    """The shape as the ops take it where it is known before they run, else [-1]."""
+    return tensor.shape.as_list() if tensor.shape.is_fully_defined() else [-1]
+
+
 def collective(
     kind: int,
     tensor: tf.Tensor,
@@ -31,6 +36,7 @@ def collective(
     op: int = 0,
     root_rank: int = 0,
     splits: tf.Tensor | None = None,
+    step_group: str = "",
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The result, and how many of its rows came from (reduce-scatter: went to) each rank, int64.
 
@@ -43,6 +49,7 @@ def collective(
         op: of reductions.
         root_rank: of broadcasts, a rank of the job.
         splits: rows for each rank, int64; None: see bps_collective_args.
+        step_group: of names.step_group().
     """
     refuse_xla()
     result, rows = OPS.byteps_collective(
@@ -54,6 +61,8 @@ def collective(
         root_rank=root_rank,
         ranks=list(ranks),
         priority=priority,
+        group=step_group,
+        static_shape=static_shape(tensor),
     )
     if not tf.executing_eagerly():
         same = kind in (_native.ALL_REDUCE, _native.BROADCAST)

@@ -14,9 +14,9 @@ from byteps.session import current_session
 from byteps.tensorflow.collectives import set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
 from byteps.tensorflow.library import check_device
-from byteps.tensorflow.names import unique_in_graph
+from byteps.tensorflow.names import step_group, unique_in_graph
 from byteps.tensorflow.ops import reduce_named
-from byteps.tensorflow.sparse import check_sparse_op, push_pull_slices
+from byteps.tensorflow.sparse import check_sparse_op, push_pull_slices, slices_names
 
 import tensorflow as tf
 
@@ -62,11 +62,14 @@ class Reduction:
             _refuse_own_strategy()
         object.__setattr__(self, "predivide", predivide_factor(self.predivide, self.op))
 
-    def _dense(self, gradients: list[tf.Tensor], names: list[str], priorities: list[int]) -> list[tf.Tensor]:
+    def _dense(
+        self, gradients: list[tf.Tensor], names: list[str], priorities: list[int], group: str
+    ) -> list[tf.Tensor]:
         with tf.device(self.device_dense):
             if self.predivide != 1.0:
                 gradients = [gradient / tf.cast(self.predivide, gradient.dtype) for gradient in gradients]
-            reduced = reduce_named(gradients, names, self.op, priorities, self.compression, set_ranks(self.process_set))
+            ranks = set_ranks(self.process_set)
+            reduced = reduce_named(gradients, names, self.op, priorities, self.compression, ranks, group)
             if self.predivide != 1.0:
                 reduced = [gradient * tf.cast(self.predivide, gradient.dtype) for gradient in reduced]
             return reduced
@@ -101,10 +104,13 @@ class Reduction:
         given = [index for index, gradient in enumerate(results) if gradient is not None]
         sparse = [index for index in given if isinstance(results[index], tf.IndexedSlices) and not self.sparse_as_dense]
         dense = [index for index in given if index not in sparse]
+        operations = [[names[index]] if index in dense else slices_names(names[index]) for index in given]
+        group = step_group([name for each in operations for name in each])
         reduced = self._dense(
             [tf.convert_to_tensor(results[index]) for index in dense],
             [names[index] for index in dense],
             [-index for index in dense],
+            group,
         )
         for index, gradient in zip(dense, reduced):
             results[index] = gradient
@@ -112,7 +118,7 @@ class Reduction:
         for index in sparse:
             with tf.device(self.device_sparse):
                 results[index] = push_pull_slices(
-                    results[index], names[index], self.op, -index, self.compression, self.process_set
+                    results[index], names[index], self.op, -index, self.compression, self.process_set, group
                 )
         return results
 

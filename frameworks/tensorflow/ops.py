@@ -29,10 +29,10 @@ from byteps.errors import UnimplementedError
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
-from byteps.tensorflow.collectives import collective, gradient_name, of_root, set_ranks
+from byteps.tensorflow.collectives import collective, gradient_name, of_root, set_ranks, static_shape
 from byteps.tensorflow.compression import Compression, check_compression
 from byteps.tensorflow.library import OPS, check_device, check_reduction, refuse_xla, sendable
-from byteps.tensorflow.names import group_names, operation_name
+from byteps.tensorflow.names import group_names, operation_name, step_group
 
 import tensorflow as tf
 
@@ -46,17 +46,21 @@ def check_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
 
 
 def _reduce(
-    tensor: tf.Tensor, name: str, op: ReduceOp, priority: int, compression: Any, ranks: tuple[int, ...]
+    tensor: tf.Tensor, name: str, op: ReduceOp, priority: int, compression: Any, ranks: tuple[int, ...], group: str
 ) -> tf.Tensor:
     refuse_xla()
     sent, context = compression.compress(tensor)
-    return compression.decompress(_reduce_sent(sent, name, op, priority, ranks), context)
+    return compression.decompress(_reduce_sent(sent, name, op, priority, ranks, group), context)
 
 
-def _reduce_sent(sent: tf.Tensor, name: str, op: ReduceOp, priority: int, ranks: tuple[int, ...]) -> tf.Tensor:
+def _reduce_sent(
+    sent: tf.Tensor, name: str, op: ReduceOp, priority: int, ranks: tuple[int, ...], group: str = ""
+) -> tf.Tensor:
     if ranks or op is Adasum:  # servers sum parts of tensors, of all ranks
-        return collective(_native.ALL_REDUCE, sent, name, ranks, priority, op)[0]
-    return OPS.byteps_push_pull(sent, tensor_name=name, op=int(op), priority=priority)
+        return collective(_native.ALL_REDUCE, sent, name, ranks, priority, op, step_group=group)[0]
+    return OPS.byteps_push_pull(
+        sent, tensor_name=name, op=int(op), priority=priority, group=group, static_shape=static_shape(sent)
+    )
 
 
 @tf.RegisterGradient("BytepsPushPull")
@@ -153,10 +157,7 @@ def _group_function(
     # Traced again for other shapes, and then for any: each graph is kept.
     @tf.function(autograph=False, reduce_retracing=True)
     def reduce_group(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        return [
-            _reduce(tensor, name, op, priority, compression, ranks)
-            for tensor, name, priority in zip(tensors, names, priorities)
-        ]
+        return reduce_named(tensors, names, op, priorities, compression, ranks)
 
     return reduce_group
 
@@ -168,12 +169,15 @@ def reduce_named(
     priorities: Sequence[int],
     compression: Any,
     ranks: tuple[int, ...] = (),
+    group: str = "",
 ) -> list[tf.Tensor]:
-    """Reduces tensors under these names, at the same time in eager execution, too."""
+    """Reduces tensors under these names, at the same time in eager execution, too. `group`: of names.step_group(), of
+    these and other operations; else it is of these."""
     if tf.executing_eagerly() and len(tensors) > 1:
         return list(_group_function(tuple(names), op, tuple(priorities), compression, ranks)(list(tensors)))
+    group = group or step_group(names)
     return [
-        _reduce(tensor, name, op, priority, compression, ranks)
+        _reduce(tensor, name, op, priority, compression, ranks, group)
         for tensor, name, priority in zip(tensors, names, priorities)
     ]
 

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "abi/byteps.h"
 #include "frameworks/common/attached_session.h"
+#include "frameworks/tensorflow/native/attributes.h"
 #include "frameworks/tensorflow/native/data_type.h"
 #include "frameworks/tensorflow/native/done_function.h"
 #include "frameworks/tensorflow/native/error_text.h"
@@ -41,32 +44,27 @@ void Drop(void*, size_t, void* result) { delete static_cast<CollectiveResult*>(r
 }  // namespace
 
 CollectiveKernel::CollectiveKernel(const CApi& api, TF_OpKernelConstruction* construction) : api_(api) {
-  const ScopedStatus status(api);
-  int32_t list_size = 0;
-  int32_t size = 0;
-  const auto number = [&](const char* attribute, int64_t& value) {
-    if (status.ok()) api.TF_OpKernelConstruction_GetAttrInt64(construction, attribute, &value, status.get());
-  };
-  number("kind", kind_);
-  number("op", op_);
-  number("root_rank", root_);
-  number("priority", priority_);
-  if (status.ok()) {
-    api.TF_OpKernelConstruction_GetAttrSize(construction, "tensor_name", &list_size, &size, status.get());
-  }
-  if (status.ok()) {
-    name_.resize(static_cast<size_t>(size));
-    api.TF_OpKernelConstruction_GetAttrString(construction, "tensor_name", name_.data(), name_.size(), status.get());
-  }
-  if (status.ok()) api.TF_OpKernelConstruction_GetAttrType(construction, "T", &type_, status.get());
-  if (status.ok()) api.TF_OpKernelConstruction_GetAttrSize(construction, "ranks", &list_size, &size, status.get());
-  if (status.ok()) {
-    std::vector<int64_t> ranks(static_cast<size_t>(list_size));
-    api.TF_OpKernelConstruction_GetAttrInt64List(construction, "ranks", ranks.data(), list_size, status.get());
-    for (const int64_t rank : ranks) ranks_.push_back(static_cast<int32_t>(rank));
-  }
-  if (!status.ok()) api.TF_OpKernelConstruction_Failure(construction, status.get());
+  const Attributes attributes(api, construction);
+  kind_ = attributes.Number("kind");
+  op_ = attributes.Number("op");
+  root_ = attributes.Number("root_rank");
+  priority_ = attributes.Number("priority");
+  name_ = attributes.String("tensor_name");
+  type_ = attributes.Type("T");
   dtype_ = DtypeOf(type_);
+  for (const int64_t rank : attributes.Numbers("ranks")) ranks_.push_back(static_cast<int32_t>(rank));
+  member_.Join(attributes, name_,
+               [name = name_, kind = kind_, dtype = dtype_, op = op_, root = root_, ranks = ranks_](
+                   const std::vector<int64_t>& shape, uint64_t iteration, const std::string& reason) {
+                 CollectiveSpec spec{static_cast<int32_t>(kind),
+                                     {name.c_str(), dtype, shape.data(), static_cast<int32_t>(shape.size())},
+                                     nullptr};
+                 spec.tensor.match = iteration;
+                 spec.op = static_cast<int32_t>(op);
+                 spec.root = static_cast<int32_t>(root);
+                 spec.ranks = ranks;
+                 binding::GiveUp(binding::TheSession(), spec, reason.c_str());
+               });
 }
 
 void CollectiveKernel::SetOutputs(TF_OpKernelContext* context, const CollectiveResult& result,
@@ -100,15 +98,14 @@ void CollectiveKernel::SetOutputs(TF_OpKernelContext* context, const CollectiveR
 void CollectiveKernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
   const ScopedStatus status(api_);
   const Iteration iteration = Iteration::Of(api_, context);
-  if (const Outcome refused = iterations_.Admit(iteration); !refused.ok()) {
-    api_.TF_SetStatus(status.get(), refused.code, refused.message.c_str());
-    api_.TF_OpKernelContext_Failure(context, status.get());
-    FunctionOf(done)();
-    return;
-  }
+  const StepMember::Place place = member_.Of(api_, context, iteration);
   const Input tensor = Read(api_, context, 0, status.get());
   const Input splits = status.ok() ? Read(api_, context, 1, status.get()) : Input{};
+  Outcome refused = iterations_.Admit(iteration);
+  if (status.ok() && refused.ok()) refused = member_.Begin(place, tensor.shape);
+  if (status.ok() && !refused.ok()) api_.TF_SetStatus(status.get(), refused.code, refused.message.c_str());
   if (!status.ok()) {
+    member_.Fail(place, {api_.TF_GetCode(status.get()), api_.TF_Message(status.get())});
     api_.TF_OpKernelContext_Failure(context, status.get());
     FunctionOf(done)();
     return;
@@ -127,13 +124,14 @@ void CollectiveKernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDone
   }
   // The last call takes context and kernel along, so nothing of them is touched behind it.
   binding::Collective(binding::TheSession(), spec,
-                      [this, context, iteration, shape = tensor.shape, function = FunctionOf(done)](
+                      [this, context, iteration, place, shape = tensor.shape, function = FunctionOf(done)](
                           const Outcome& outcome, const CollectiveResult& result) {
                         const ScopedStatus ended(api_);
                         if (outcome.ok()) {
                           SetOutputs(context, result, shape, ended.get());
                         } else {
                           iterations_.End(iteration, outcome);
+                          member_.Fail(place, outcome);
                           api_.TF_SetStatus(ended.get(), outcome.code, ErrorText(outcome, iteration.number).c_str());
                         }
                         if (!ended.ok()) api_.TF_OpKernelContext_Failure(context, ended.get());

@@ -11,6 +11,7 @@
 #include "frameworks/common/collective.h"
 #include "frameworks/tensorflow/native/c_api.h"
 #include "frameworks/tensorflow/native/iteration.h"
+#include "frameworks/tensorflow/native/step_member.h"
 
 namespace byteps::tensorflow {
 
@@ -37,6 +38,7 @@ class CollectiveKernel {
   int64_t priority_ = 0;
   std::vector<int32_t> ranks_;
   Iterations iterations_;
+  StepMember member_;
 };
 
 }  // namespace byteps::tensorflow

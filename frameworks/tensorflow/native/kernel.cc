@@ -1,10 +1,13 @@
 #include "frameworks/tensorflow/native/kernel.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "abi/byteps.h"
 #include "frameworks/common/attached_session.h"
 #include "frameworks/common/operation.h"
+#include "frameworks/tensorflow/native/attributes.h"
 #include "frameworks/tensorflow/native/data_type.h"
 #include "frameworks/tensorflow/native/done_function.h"
 #include "frameworks/tensorflow/native/error_text.h"
@@ -18,29 +21,23 @@ using binding::Outcome;
 }  // namespace
 
 Kernel::Kernel(const CApi& api, Kind kind, TF_OpKernelConstruction* construction) : api_(api), kind_(kind) {
-  const ScopedStatus status(api);
-  int32_t list_size = 0;
-  int32_t size = 0;
-  int type = 0;
-  api.TF_OpKernelConstruction_GetAttrSize(construction, "tensor_name", &list_size, &size, status.get());
-  if (status.ok()) {
-    name_.resize(static_cast<size_t>(size));
-    api.TF_OpKernelConstruction_GetAttrString(construction, "tensor_name", name_.data(), name_.size(), status.get());
+  const Attributes attributes(api, construction);
+  name_ = attributes.String("tensor_name");
+  dtype_ = DtypeOf(attributes.Type("T"));
+  priority_ = attributes.Number("priority");
+  if (kind == Kind::kBroadcast) {
+    root_ = attributes.Number("root_rank");
+    return;
   }
-  if (status.ok()) api.TF_OpKernelConstruction_GetAttrType(construction, "T", &type, status.get());
-  if (status.ok()) {
-    api.TF_OpKernelConstruction_GetAttrInt64(construction, "priority", &priority_, status.get());
-  }
-  if (status.ok()) {
-    const bool reduces = kind == Kind::kPushPull;
-    api.TF_OpKernelConstruction_GetAttrInt64(construction, reduces ? "op" : "root_rank", reduces ? &op_ : &root_,
-                                             status.get());
-  }
-  if (status.ok() && kind == Kind::kPushPull) {
-    api.TF_OpKernelConstruction_GetAttrBool(construction, "asynchronous", &asynchronous_, status.get());
-  }
-  if (!status.ok()) api.TF_OpKernelConstruction_Failure(construction, status.get());
-  dtype_ = DtypeOf(type);
+  op_ = attributes.Number("op");
+  asynchronous_ = attributes.Flag("asynchronous");
+  member_.Join(attributes, name_,
+               [name = name_, dtype = dtype_, op = static_cast<int32_t>(op_)](
+                   const std::vector<int64_t>& shape, uint64_t iteration, const std::string& reason) {
+                 binding::TensorSpec tensor{name.c_str(), dtype, shape.data(), static_cast<int32_t>(shape.size())};
+                 tensor.match = iteration;
+                 binding::GiveUpPushPull(binding::TheSession(), tensor, op, reason.c_str());
+               });
 }
 
 bool Kernel::Allocate(TF_OpKernelContext* context, Memory& memory) const {
@@ -71,16 +68,19 @@ bool Kernel::Allocate(TF_OpKernelContext* context, Memory& memory) const {
 }
 
 void Kernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
+  const Iteration iteration = Iteration::Of(api_, context);
+  const StepMember::Place place = member_.Of(api_, context, iteration);
   Memory memory;
   if (!Allocate(context, memory)) {
+    member_.Fail(place, {BPS_RESOURCE_EXHAUSTED, "TensorFlow has no memory for it"});
     FunctionOf(done)();
     return;
   }
-  const Iteration iteration = Iteration::Of(api_, context);
   // The last call takes context and kernel along, so nothing of them is touched behind it.
-  binding::Done finish = [this, context, iteration, function = FunctionOf(done)](const Outcome& outcome) {
+  binding::Done finish = [this, context, iteration, place, function = FunctionOf(done)](const Outcome& outcome) {
     if (!outcome.ok()) {
       iterations_.End(iteration, outcome);
+      member_.Fail(place, outcome);
       const ScopedStatus status(api_);
       api_.TF_SetStatus(status.get(), outcome.code, ErrorText(outcome, iteration.number).c_str());
       api_.TF_OpKernelContext_Failure(context, status.get());
@@ -88,8 +88,9 @@ void Kernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* 
     function();
   };
   if (const Outcome refused = iterations_.Admit(iteration); !refused.ok()) return finish(refused);
+  if (const Outcome refused = member_.Begin(place, memory.shape); !refused.ok()) return finish(refused);
   binding::TensorSpec tensor{name_.c_str(), dtype_, memory.shape.data(), static_cast<int32_t>(memory.shape.size()),
-                             asynchronous_ != 0};
+                             asynchronous_};
   // Asynchronous rounds meet none of other ranks.
   if (!tensor.asynchronous) tensor.match = iteration.number;
   if (kind_ == Kind::kPushPull) {

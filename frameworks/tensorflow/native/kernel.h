@@ -11,6 +11,7 @@
 
 #include "frameworks/tensorflow/native/c_api.h"
 #include "frameworks/tensorflow/native/iteration.h"
+#include "frameworks/tensorflow/native/step_member.h"
 
 namespace byteps::tensorflow {
 
@@ -42,9 +43,10 @@ class Kernel {
   uint32_t dtype_ = 0;
   int64_t priority_ = 0;
   int64_t op_ = 0;  // of a push_pull
-  unsigned char asynchronous_ = 0;
+  bool asynchronous_ = false;
   int64_t root_ = 0;  // of a broadcast
   Iterations iterations_;
+  StepMember member_;
 };
 
 }  // namespace byteps::tensorflow

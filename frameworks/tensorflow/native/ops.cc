@@ -99,10 +99,14 @@ __attribute__((constructor)) void RegisterAll() {
   const CApi* api = CApi::Find();
   // A program that loads this object without TensorFlow finds no ops: byteps/tensorflow/library.py says what is wrong.
   if (api == nullptr) return;
-  Register<PushPullOp>(*api, {}, {}, {"op: int", "asynchronous: bool = false"}, InferShape);
+  // Of operations that run together (step_group.h), which know their shape before they run, or {-1}.
+  constexpr const char* kGroup = "group: string = ''";
+  constexpr const char* kShape = "static_shape: list(int) = [-1]";
+  Register<PushPullOp>(*api, {}, {}, {"op: int", "asynchronous: bool = false", kGroup, kShape}, InferShape);
   Register<BroadcastOp>(*api, {}, {}, {"root_rank: int"}, InferShape);
   Register<CollectiveOp>(*api, {"splits"}, {"rows"},
-                         {"kind: int", "op: int = 0", "root_rank: int = 0", "ranks: list(int) = []"}, InferNoShape);
+                         {"kind: int", "op: int = 0", "root_rank: int = 0", "ranks: list(int) = []", kGroup, kShape},
+                         InferNoShape);
 }
 
 }  // namespace

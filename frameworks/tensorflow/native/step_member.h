@@ -1,0 +1,51 @@
+// step_member.h - a kernel's operation as a member of a group (step_group.h), if its node names one.
+//
+//     if (const Outcome refused = member_.Begin(context, iteration, shape); !refused.ok()) ...
+//     member_.Fail(place, outcome);
+//
+// Threads: any.
+#ifndef BYTEPS_FRAMEWORKS_TENSORFLOW_NATIVE_STEP_MEMBER_H_
+#define BYTEPS_FRAMEWORKS_TENSORFLOW_NATIVE_STEP_MEMBER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "frameworks/common/attached_session.h"
+#include "frameworks/tensorflow/native/attributes.h"
+#include "frameworks/tensorflow/native/c_api.h"
+#include "frameworks/tensorflow/native/iteration.h"
+#include "frameworks/tensorflow/native/step_group.h"
+
+namespace byteps::tensorflow {
+
+class StepMember {
+ public:
+  // Where an operation stands.
+  struct Place {
+    StepGroup::Step step;
+    uint64_t session = 0;
+  };
+
+  // Gives up one round of an operation on a tensor of this shape; valid as long as the process, so without the kernel.
+  using GiveUp = std::function<void(const std::vector<int64_t>& shape, uint64_t iteration, const std::string& reason)>;
+
+  // Reads the attributes `group`, empty for an operation of no group, and `static_shape`, {-1} if it is not known.
+  void Join(const Attributes& attributes, const std::string& name, GiveUp give_up);
+
+  Place Of(const CApi& api, TF_OpKernelContext* context, const Iteration& iteration) const;
+  binding::Outcome Begin(const Place& place, const std::vector<int64_t>& shape) const;
+  void Fail(const Place& place, const binding::Outcome& outcome) const;
+
+ private:
+  StepGroup* group_ = nullptr;  // nullptr: none
+  size_t index_ = 0;
+  std::string name_;
+  GiveUp give_up_;
+};
+
+}  // namespace byteps::tensorflow
+
+#endif  // BYTEPS_FRAMEWORKS_TENSORFLOW_NATIVE_STEP_MEMBER_H_
