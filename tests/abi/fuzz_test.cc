@@ -122,6 +122,11 @@ class FuzzTest : public testing::Test {
                        Rarely() ? nullptr : &extensions_[Below(std::size(extensions_))].ext};  // rings included
       std::memset(extension.rest, 0, sizeof extension.rest);
       if (Rarely()) extension.rest[Below(sizeof extension.rest)] = static_cast<unsigned char>(Below(256));
+      // The one pointer of an extension that the library follows: text, or NULL.
+      if (extension.ext.type == BPS_EXT_GIVE_UP && extension.ext.struct_size >= sizeof(bps_give_up)) {
+        const char* reason = Text();
+        std::memcpy(extension.rest + offsetof(bps_give_up, reason) - sizeof(bps_ext), &reason, sizeof reason);
+      }
     }
     return &extensions_[0].ext;
   }
