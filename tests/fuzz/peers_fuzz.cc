@@ -195,6 +195,7 @@ class Peers : private CollectivesSink {
     return name.get();
   }
   // No operation of this worker goes through stages.
+  Operation* OnStaged(uint64_t, uint64_t) override { return nullptr; }
   void OnClash(Time, Operation*, const absl::Status&) override { BPS_FUZZ_CHECK(false); }
 
   Logger log_{LogOptions{.level = LogLevel::kFatal}};

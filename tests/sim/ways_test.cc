@@ -1,8 +1,11 @@
 // One name, of which some ranks ask for an operation through servers (or among the workers of a host), and some for one
 // from worker to worker: an error on every rank that says who asks for what, and the name goes on, both ways.
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abi/byteps.h"
@@ -105,6 +108,134 @@ TEST(Ways, OneNameBothWaysAtOnceIsAnErrorOnEveryRank) {
     for (uint32_t rank = 0; rank < size; ++rank) {
       EXPECT_TRUE(job.worker(rank).failure().ok()) << job.worker(rank).failure();
     }
+    ExpectBothWays(&job, "x");
+    if (!::testing::Test::HasFatalFailure()) job.Finish();
+  });
+}
+
+constexpr char kReason[] = "the step ended half-way";
+
+bool AllEnd(SimulatedJob* job, const std::vector<const Request*>& requests) {
+  return job->RunUntil(
+      [&] { return std::all_of(requests.begin(), requests.end(), [](const Request* each) { return each->ended(); }); },
+      5 * kSecond);
+}
+
+// One rank gives up a round that the others ask for the other way: they hear of it at once, whoever comes first.
+// `gathers`: these ask from worker to worker, and it gives up what goes through stages; false: the other way round;
+// nullopt: each as it likes.
+void ExpectOthersHear(uint64_t seed, std::optional<bool> gathers) {
+  SimulatedJob job(OptionsOf(seed));
+  ASSERT_TRUE(job.Start());
+  sim::Random& random = job.fabric().random();
+  const uint32_t size = job.workers();
+  const auto giver = static_cast<uint32_t>(random.Below(size));
+  for (uint64_t before = random.Below(3); before > 0; --before) ExpectGoesOn(&job, "x");
+  // The giver first, last, or between.
+  std::vector<uint32_t> order;
+  for (uint32_t rank = 0; rank < size; ++rank) order.push_back(rank);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.Below(i)]);
+  const bool waits = random.Chance(0.7);
+  std::vector<std::unique_ptr<Gather>> collectives;
+  std::vector<const Request*> others;
+  const Request* given_up = nullptr;
+  for (const uint32_t rank : order) {
+    const bool gives_up = rank == giver;
+    const Request* request = nullptr;
+    if (gathers ? *gathers != gives_up : random.Chance(0.5)) {
+      collectives.push_back(std::make_unique<Gather>("x", size, random.Chance(0.5) ? 10 : 5000));
+      Collective asked = collectives.back()->asked();
+      if (gives_up) asked.given_up = absl::CancelledError(kReason);
+      const absl::Status status = job.worker(rank).Collect(asked);
+      ASSERT_TRUE(status.ok()) << status;
+      request = asked.request.get();
+    } else {
+      Ask ask = FloatAsk("x", 10);
+      if (gives_up) ask.given_up = absl::CancelledError(kReason);
+      const Call* call = job.worker(rank).Submit(ask);
+      ASSERT_NE(call, nullptr);
+      request = call->request.get();
+    }
+    if (gives_up) {
+      given_up = request;
+    } else {
+      others.push_back(request);
+    }
+    if (waits) job.RunFor(random.Between(0, 200) * kMillisecond);
+  }
+  ASSERT_TRUE(AllEnd(&job, {given_up})) << "the one that gives up waits for none";
+  ASSERT_TRUE(AllEnd(&job, others)) << "the others hear of it before their deadline";
+  if (gathers) EXPECT_EQ(given_up->outcome().code(), absl::StatusCode::kCancelled) << given_up->outcome();
+  for (const Request* each : others) {
+    // Those that go different ways may have seen that first.
+    if (!gathers && absl::IsFailedPrecondition(each->outcome())) continue;
+    EXPECT_EQ(each->outcome().code(), absl::StatusCode::kAborted) << each->outcome();
+    EXPECT_THAT(std::string(each->outcome().message()),
+                AllOf(HasSubstr("rank " + std::to_string(giver) + " ("), HasSubstr(kReason)));
+  }
+  ExpectBothWays(&job, "x");
+  if (!::testing::Test::HasFatalFailure()) job.Finish();
+}
+
+TEST(Ways, ARoundOfStagesIsGivenUpThatOthersAskForFromWorkerToWorker) {
+  ForEachSeed(300, [](uint64_t seed) { ExpectOthersHear(seed, true); });
+}
+
+TEST(Ways, ARoundFromWorkerToWorkerIsGivenUpThatOthersAskForThroughStages) {
+  ForEachSeed(300, [](uint64_t seed) { ExpectOthersHear(seed, false); });
+}
+
+TEST(Ways, ARoundIsGivenUpThatOthersAskForBothWays) {
+  ForEachSeed(300, [](uint64_t seed) { ExpectOthersHear(seed, std::nullopt); });
+}
+
+// One rank has joined, and is asked to take part in both: what it cannot take part in it gives up, too.
+TEST(Ways, ARankHasJoinedMeanwhile) {
+  ForEachSeed(100, [](uint64_t seed) {
+    JobOptions options = OptionsOf(seed);
+    options.workers = 3;
+    if (options.local) options.workers_per_host = 3;
+    SimulatedJob job(options);
+    ASSERT_TRUE(job.Start());
+    sim::Random& random = job.fabric().random();
+    std::vector<int32_t> last(3, -1);
+    std::vector<std::shared_ptr<Request>> joins;
+    const auto join = [&](uint32_t rank) {
+      const auto request = std::make_shared<Request>(nullptr, nullptr);
+      const absl::Status status = job.worker(rank).Join({request, 600 * kSecond, &last[rank]});
+      ASSERT_TRUE(status.ok()) << status;
+      joins.push_back(request);
+    };
+    join(2);
+    job.RunFor(random.Between(200, 300) * kMillisecond);  // so the others have heard of it
+    const Gather gather("x", 3, 10);
+    // No rank can take part with zeros in a broadcast of its own.
+    Ask ask = FloatAsk("x", 10);
+    if (random.Chance(0.5)) {
+      ask.given_up = absl::CancelledError(kReason);
+    } else {
+      ask.kind = wire::Operation::kBroadcast;
+      ask.root = 2;
+    }
+    const bool gather_first = random.Chance(0.5);
+    const Call* call = nullptr;
+    for (int turn = 0; turn < 2; ++turn) {
+      if ((turn == 0) == gather_first) {
+        const absl::Status status = job.worker(0).Collect(gather.asked());
+        ASSERT_TRUE(status.ok()) << status;
+      } else {
+        call = job.worker(1).Submit(ask);
+        ASSERT_NE(call, nullptr);
+      }
+      job.RunFor(random.Between(0, 200) * kMillisecond);
+    }
+    ASSERT_TRUE(AllEnd(&job, {&gather.request(), call->request.get()}));
+    EXPECT_THAT(gather.request().outcome().code(),
+                AnyOf(absl::StatusCode::kAborted, absl::StatusCode::kFailedPrecondition))
+        << gather.request().outcome();
+    join(0);
+    join(1);
+    ASSERT_TRUE(AllEnd(&job, {joins[0].get(), joins[1].get(), joins[2].get()}));
     ExpectBothWays(&job, "x");
     if (!::testing::Test::HasFatalFailure()) job.Finish();
   });

@@ -28,7 +28,8 @@
 // Names. Operations of all ranks under one name are one sequence with the push_pulls and broadcasts of that name, which
 // go through stages: one at a time on each rank, counted together (TensorName). So ranks of which some go one way and
 // some the other meet in a round of the same number: a rank that goes through stages sees it, by the ANNOUNCE of
-// another, fails its operation, and tells all others by ABORT (BeginStaged, OnAnnounce).
+// another, fails its operation, and tells all others by ABORT (BeginStaged, OnAnnounce). A round that is given up
+// on one way ends on the other: FailStaged tells those that announce, an ABORT those in stages.
 //
 // Threads: Admit may be called by any thread; all else by the thread that drives the engine.
 #ifndef BYTEPS_CORE_WORKER_COLLECTIVES_COLLECTIVES_H_
@@ -76,7 +77,9 @@ class CollectivesSink {
   virtual void OnAbsent(Time now, uint32_t rank) = 0;
   // What counts the rounds of this name; any thread.
   virtual TensorName* OnName(const std::string& text) = 0;
-  // Others ask in its round for an operation among workers: it is to be given up.
+  // The operation in flight that goes through stages in this round of the name of this id; nullptr: there is none.
+  virtual Operation* OnStaged(uint64_t id, uint64_t round) = 0;
+  // Others ask in its round for an operation among workers, or have given such up: it is to be given up.
   virtual void OnClash(Time now, Operation* staged, const absl::Status& why) = 0;
 };
 
@@ -115,7 +118,7 @@ class Collectives : private PeerLinksHandler, private JoinsHandler, private Coll
   // An operation that goes through stages takes a round of its name. Not OK: other ranks ask for an operation among
   // workers in this round; they have been told, and none may begin it.
   absl::Status BeginStaged(Time now, const Operation& staged);
-  // It has failed: a rank that comes to this round later, and goes the other way, is told why.
+  // It has failed: a rank that goes the other way in this round is told why, now or when it comes.
   void FailStaged(const Operation& staged, const absl::Status& why);
   // False: it has no such operation.
   bool Cancel(Time now, const Request* request, const absl::Status& why);

@@ -64,9 +64,8 @@ void Collectives::OnAbort(uint32_t rank, std::span<const std::byte> body) {
       abort.text > body.size() - sizeof abort) {
     return InvalidRecord(rank, "an invalid ABORT");
   }
-  PeerRound* round =
-      abort.answer != 0 ? rounds_.Find(abort.id, abort.round) : rounds_.FindOrMake(abort.id, abort.round);
   if (abort.answer != 0) {
+    PeerRound* round = rounds_.Find(abort.id, abort.round);
     if (round == nullptr) return;
     round->report(static_cast<int32_t>(rank)).released = true;
     return MaybeLeave(round);
@@ -74,6 +73,12 @@ void Collectives::OnAbort(uint32_t rank, std::span<const std::byte> body) {
   const auto* text = reinterpret_cast<const char*>(body.data()) + sizeof abort;
   const absl::Status why =
       MakeStatus(abort.code == BPS_OK ? BPS_INTERNAL : abort.code, std::string_view(text, abort.text));
+  if (Operation* staged = sink_->OnStaged(abort.id, abort.round)) {
+    // Servers and neighbours wait for the sender, which would have gone from worker to worker. This rank tells them.
+    SendAbort(rank, abort.id, abort.round, why, true);
+    return sink_->OnClash(now_, staged, why);
+  }
+  PeerRound* round = rounds_.FindOrMake(abort.id, abort.round);
   // Over, or not begun: this rank touches no memory for it.
   if (round == nullptr || round->state() == PeerRoundState::kAwaited || round->state() == PeerRoundState::kRefused) {
     SendAbort(rank, abort.id, abort.round, why, true);

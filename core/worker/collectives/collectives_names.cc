@@ -69,9 +69,17 @@ absl::Status Collectives::BeginStaged(Time now, const Operation& staged) {
 void Collectives::FailStaged(const Operation& staged, const absl::Status& why) {
   if (job_size_ == 1 || stopped_) return;
   const uint64_t id = Collective::IdOfName(staged.asked.tensor->name().text());
+  const absl::Status told = absl::IsCancelled(why) ? Told(why) : why;
   std::deque<FailedRound>& rounds = failed_staged_[id];
   if (rounds.size() == kMostFailed) rounds.pop_front();
-  rounds.push_back({staged.round, absl::IsCancelled(why) ? Told(why) : why});
+  rounds.push_back({staged.round, told});
+  // Others may have announced a round that this rank gives up when it comes to it, for which there is no BeginStaged.
+  const PeerRound* round = rounds_.Find(id, staged.round);
+  if (round == nullptr) return;
+  for (uint32_t rank = 0; rank < job_size_; ++rank) {
+    if (round->heard(static_cast<int32_t>(rank))) SendAbort(rank, id, staged.round, told, false);
+  }
+  rounds_.Advance(id, staged.round + 1);
 }
 
 }  // namespace byteps

@@ -182,6 +182,7 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   std::optional<bool> TakePart(Time now, const AbsentPart& part);
   void OnAbsent(Time now, uint32_t rank) override;
   TensorName* OnName(const std::string& text) override { return tensors_.Name(text); }
+  Operation* OnStaged(uint64_t id, uint64_t round) override;
   void OnClash(Time now, Operation* staged, const absl::Status& why) override { Abort(now, staged, why); }
   void TellAbsent(Time now, const Operation& operation, uint32_t rank);
   void Refuse(Time now, Submission asked, const absl::Status& why);

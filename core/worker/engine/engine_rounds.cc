@@ -135,6 +135,14 @@ bool Engine::RunGivenUp(Time now) {
   return worked;
 }
 
+Operation* Engine::OnStaged(uint64_t id, uint64_t round) {
+  for (const auto& [key, operation] : operations_) {
+    if (operation->round != round) continue;
+    if (Collective::IdOfName(operation->asked.tensor->name().text()) == id) return operation.get();
+  }
+  return nullptr;
+}
+
 void Engine::EndGivenUp(const absl::Status& why) {
   for (const Submission& asked : std::exchange(given_up_, {})) {
     Withdraw(asked);
