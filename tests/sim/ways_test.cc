@@ -165,7 +165,7 @@ void ExpectOthersHear(uint64_t seed, std::optional<bool> gathers) {
   }
   ASSERT_TRUE(AllEnd(&job, {given_up})) << "the one that gives up waits for none";
   ASSERT_TRUE(AllEnd(&job, others)) << "the others hear of it before their deadline";
-  if (gathers) EXPECT_EQ(given_up->outcome().code(), absl::StatusCode::kCancelled) << given_up->outcome();
+  EXPECT_EQ(given_up->outcome().code(), absl::StatusCode::kCancelled) << given_up->outcome();
   for (const Request* each : others) {
     // Those that go different ways may have seen that first.
     if (!gathers && absl::IsFailedPrecondition(each->outcome())) continue;
@@ -187,6 +187,30 @@ TEST(Ways, ARoundFromWorkerToWorkerIsGivenUpThatOthersAskForThroughStages) {
 
 TEST(Ways, ARoundIsGivenUpThatOthersAskForBothWays) {
   ForEachSeed(300, [](uint64_t seed) { ExpectOthersHear(seed, std::nullopt); });
+}
+
+// What a rank hears of a round that it gives up is that, also where another has given it up before.
+TEST(Ways, EveryRankGivesTheRoundUp) {
+  ForEachSeed(40, [](uint64_t seed) {
+    SimulatedJob job(OptionsOf(seed));
+    ASSERT_TRUE(job.Start());
+    const bool waits = seed % 3 != 0;
+    std::vector<std::unique_ptr<Gather>> gathers;
+    for (uint32_t rank = 0; rank < job.workers(); ++rank) {
+      gathers.push_back(std::make_unique<Gather>("x", job.workers(), 10));
+      Collective asked = gathers.back()->asked();
+      asked.given_up = absl::CancelledError(kReason);
+      const absl::Status status = job.worker(rank).Collect(asked);
+      ASSERT_TRUE(status.ok()) << status;
+      if (waits) job.RunFor(200 * kMillisecond);
+    }
+    for (const auto& each : gathers) {
+      ASSERT_TRUE(AllEnd(&job, {&each->request()}));
+      EXPECT_EQ(each->request().outcome().code(), absl::StatusCode::kCancelled) << each->request().outcome();
+    }
+    ExpectBothWays(&job, "x");
+    if (!::testing::Test::HasFatalFailure()) job.Finish();
+  });
 }
 
 // One rank has joined, and is asked to take part in both: what it cannot take part in it gives up, too.

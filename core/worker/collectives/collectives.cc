@@ -133,7 +133,8 @@ void Collectives::BeginRound(Time now, Collective asked) {
   if (round->asked().gpu != nullptr) copies_->Begin(now, round->asked(), own_rank_, round->deadline());
   if (stopped_) return Leave(round, stop_cause_);
   if (round->state() == PeerRoundState::kRefused) {
-    return Leave(round, Retryable(Annotate(round->failure(), round->asked().Describe())));
+    const absl::Status& why = round->asked().given_up.ok() ? round->failure() : round->asked().given_up;
+    return Leave(round, Retryable(Annotate(why, round->asked().Describe())));
   }
   alarms_.emplace(round->deadline(), round->serial());
   for (const int32_t rank : round->ranks()) {
