@@ -2,8 +2,9 @@
 
     tests/fuzz/make_corpus.py        # writes tests/fuzz/corpus/TARGET/NAME
 
-Run it again when core/wire/wire.h changes. A corpus file is a row of commands, as tests/fuzz/input.h reads them: a byte
-that says what (a record type, whom it is from), two bytes of length, the body.
+Run it again when core/wire/wire.h or core/worker/collectives/peer_records.h changes; tests/fuzz/corpus_test.cc fails
+where the latter has. A corpus file is a row of commands, as tests/fuzz/input.h reads them: a byte that says what (a
+record type, whom it is from), two bytes of length, the body.
 """
 
 from __future__ import annotations
@@ -110,10 +111,10 @@ def announce(
 ) -> bytes:
     """`operation`: which of those under way, as tests/fuzz/peers_fuzz.cc numbers them."""
     head = struct.pack(
-        "<3Q3iI2iqQ2d8I", operation, round_, 0, rank, kind, 0, dtype, root, 0, 0, capacity,
-        1.0, 1.0, 0, 0, 0, len(name), 1, 0, len(payload), 0,
+        "<3Q3iI2iqQ2dQ8I", operation, round_, 0, rank, kind, 0, dtype, root, 0, 0, capacity,
+        1.0, 1.0, 0, 0, 0, 0, len(name), 1, 0, len(payload), 0,
     )  # fmt: skip
-    assert len(head) == 112
+    assert len(head) == 120
     return head + name + struct.pack("<q", elements) + payload
 
 
@@ -244,9 +245,9 @@ def main() -> None:
             "root": [
                 b"\0",
                 command(ANNOUNCE, announce(4, BROADCAST, 2000, root=1, capacity=8000, name=b"root0")),
-                command(DATA, bytes_of(4, 0, ones)),
+                command(ABORT, abort(4)),
             ],
-            "disagreement": [b"\0", command(ANNOUNCE, announce(0, BARRIER, 3, dtype=UINT8, name=b"other"))],
+            "disagreement": [b"\0", command(ANNOUNCE, announce(0, BARRIER, 3, dtype=UINT8, name=b"sum0"))],
             "joined": [b"\0", command(JOINED, struct.pack("<Qq", 1, 0)), command(ALL_JOINED, struct.pack("<Qq", 1, 1))],
             "take_part_of_a_far_round": [b"\1", command(TAKE_PART, take_part(99, ALL_REDUCE, 16, round_=1 << 60))],
             "take_part": [

@@ -67,10 +67,12 @@ class Peers : private CollectivesSink {
     Join(input.Byte());
     for (int said = 0; !input.empty() && !over_; ++said) {
       if (said % 8 == 0) SubmitSome(said / 8);
+      // What is said before the link is ready is lost.
+      if (said == 0) Until([&] { return rogue_.ready(); }, kSecond);
       const auto type = static_cast<wire::RecordType>(input.Byte());
       const std::span<const std::byte> piece = input.Piece();
       std::vector<std::byte> body(piece.begin(), piece.end());
-      NameRound(&body);
+      if (!IsOfJoins(type)) NameRound(&body);
       if (!IsHuge(type, body)) rogue_.Say(kIdOfWorker, type, body);
       Until([] { return false; }, kMillisecond / 20);
     }
@@ -128,6 +130,11 @@ class Peers : private CollectivesSink {
     if (!collectives_->Admit(collective).ok()) return;
     asked_.push_back(std::move(asked));
     collectives_->Submit(fabric_.now(), std::move(collective));
+  }
+
+  // Begins with the number of a join.
+  static bool IsOfJoins(wire::RecordType type) {
+    return type == wire::RecordType::kJoined || type == wire::RecordType::kSeen || type == wire::RecordType::kAllJoined;
   }
 
   // A fuzzer cannot guess what names hash to: as first field, a number n below 32 stands for the id of the n-th

@@ -77,10 +77,12 @@ class Rogue : private EndpointHandler {
   }
   bool Poll(Time now) { return endpoint_->Poll(now); }
   Time NextTimer() const { return endpoint_->NextTimer(); }
+  // Has a peer said HELLO? What is said before is lost.
+  bool ready() const { return ready_; }
   bool lost() const { return lost_; }
 
  private:
-  void OnReady(PeerId) override {}
+  void OnReady(PeerId) override { ready_ = true; }
   void OnRecord(PeerId, wire::RecordType, std::span<const std::byte>) override {}
   void OnLanded(uint32_t) override {}
   void OnWritten(PeerId, uint64_t, int32_t) override {}
@@ -91,7 +93,7 @@ class Rogue : private EndpointHandler {
   Logger log_{LogOptions{.level = LogLevel::kFatal}};
   std::string address_;
   std::unique_ptr<Endpoint> endpoint_;
-  bool lost_ = false;
+  bool ready_ = false, lost_ = false;
 };
 
 }  // namespace byteps::fuzz
