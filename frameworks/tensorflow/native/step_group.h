@@ -10,7 +10,7 @@
 //
 //     StepGroup& group = StepGroup::Of("gradients of the model");
 //     const size_t member = group.Add("gradient.a", give_up);           // a kernel that is made
-//     Outcome refused = group.Begin(member, step, session, give_up_one);  // it runs; not OK: it is not sent, and ends so
+//     Outcome refused = group.Begin(member, step, session, give_up_one);  // it runs; not OK: not sent, and ends so
 //     group.Fail(step, session, "gradient.a", outcome);                 // it has failed
 //
 // Threads: any.
