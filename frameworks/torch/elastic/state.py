@@ -1,4 +1,4 @@
-"""The state of PyTorch's modules, optimizers and samplers."""
+"""The state of PyTorch's modules, optimizers, samplers, and of what has a state_dict."""
 
 from __future__ import annotations
 
@@ -76,6 +76,25 @@ class _Sampler:
         self.save()
 
 
+class _Stateful:
+    """Saves and shares what has a state_dict, such as a learning rate scheduler, whose copy would drive a copy of the
+    optimizer."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self.save()
+
+    def save(self) -> None:
+        self._saved = copy.deepcopy(self._value.state_dict())
+
+    def restore(self) -> None:
+        self._value.load_state_dict(copy.deepcopy(self._saved))
+
+    def sync(self, root_rank: int) -> None:
+        self._value.load_state_dict(broadcast_object(self._value.state_dict(), root_rank))
+        self.save()
+
+
 _HANDLERS: tuple[tuple[type, type], ...] = (
     (torch.nn.Module, _Module),
     (torch.optim.Optimizer, _Optimizer),
@@ -85,23 +104,29 @@ _HANDLERS: tuple[tuple[type, type], ...] = (
 
 def _handler_for(value: Any) -> Any:
     """What saves and shares the value; None: it is pickled."""
-    return next((made(value) for kind, made in _HANDLERS if isinstance(value, kind)), None)
+    for kind, made in _HANDLERS:
+        if isinstance(value, kind):
+            return made(value)
+    has_state = all(callable(getattr(value, name, None)) for name in ("state_dict", "load_state_dict"))
+    return _Stateful(value) if has_state and not isinstance(value, type) else None
 
 
 class TorchState(ObjectState):
     """A model, an optimizer, and whatever else training needs.
 
-    Each is an attribute of the state. Another module, optimizer or sampler may be assigned to it: from then on that one
-    is saved, restored and shared, and it is saved at once.
+    Each is an attribute of the state. Another module, optimizer, sampler or scheduler may be assigned to it: from then
+    on that one is saved, restored and shared, and it is saved at once.
 
     Args:
         model: a torch.nn.Module, or None.
         optimizer: a torch.optim.Optimizer or DistributedOptimizer, or None.
-        others: by name: modules, optimizers and ElasticSamplers are saved and shared by their own means, everything
-            else by pickling.
+        others: by name: modules, optimizers and ElasticSamplers are saved and shared by their own means; what has a
+            state_dict and load_state_dict, such as learning rate schedulers and GradScaler, by these; everything else
+            by pickling.
 
     Raises:
-        TypeError: in an assignment, if a module, optimizer or sampler is to be replaced by something else.
+        TypeError: in an assignment, if a module, optimizer, sampler or scheduler is to be replaced by something else; a
+            value that cannot be copied.
     """
 
     _handlers: dict[str, Any] | None = None  # until the constructor has made it
@@ -134,7 +159,7 @@ class TorchState(ObjectState):
             elif name in handlers:
                 raise TypeError(
                     f"{name} is a {type(value).__name__}; the state has a {type(getattr(self, name)).__name__} under "
-                    "this name, which a module, an optimizer or an ElasticSampler may replace"
+                    "this name, which a module, an optimizer, an ElasticSampler or what has a state_dict may replace"
                 )
         super().__setattr__(name, value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -287,6 +288,39 @@ def _another_model_and_optimizer() -> None:
     assert isinstance(state.model, nn.Module)
 
 
+def _schedulers() -> None:
+    """What has a state_dict is saved and shared by it: a scheduler goes on driving the optimizer it was made for."""
+    hvd.init()
+    rank = hvd.rank()
+    model, optimizer = _made(0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**rank, enabled=True)
+    state = elastic.TorchState(model, optimizer, scheduler=scheduler, scaler=scaler, batch=0)
+    state.sync()
+    assert state.scheduler is scheduler
+    assert scaler.get_scale() == 1.0, "that of rank 0"
+
+    def step() -> float:
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        scheduler.step()
+        rate: float = optimizer.param_groups[0]["lr"]
+        return rate
+
+    assert step() == pytest.approx(0.05)
+    state.commit()
+    assert step() == pytest.approx(0.025)
+    state.restore()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
+    assert scheduler.last_epoch == 1
+    assert step() == pytest.approx(0.025)
+    with pytest.raises(TypeError, match="scheduler is a int"):
+        state.scheduler = 3
+    with pytest.raises(TypeError, match="lock is a lock, which cannot be copied"):
+        elastic.TorchState(model, optimizer, batch=0, lock=threading.Lock())
+
+
 def _constructors_of_horovod() -> None:
     """State and ObjectState take the functions that Horovod's are made with."""
     hvd.init()
@@ -338,6 +372,7 @@ def _sampler_of_horovod() -> None:
 BODIES = [
     _state,
     _another_model_and_optimizer,
+    _schedulers,
     _constructors_of_horovod,
     _sampler_of_horovod,
     _a_failed_operation_takes_back_to_the_commit,

@@ -82,6 +82,17 @@ class State:
         """Adapts to a session that was joined anew."""
 
 
+def _check_copied(name: str, value: Any) -> None:
+    """Raises TypeError, which names the attribute, if its value cannot be copied."""
+    try:
+        copy.deepcopy(value)
+    except Exception as error:
+        raise TypeError(
+            f"{name} is a {type(value).__name__}, which cannot be copied: {error}. Keep it out of the state, or give "
+            "what it can be made of again"
+        ) from error
+
+
 class ObjectState(State):
     """Plain attributes.
 
@@ -113,8 +124,14 @@ class ObjectState(State):
             setattr(self, name, value)
 
     def save(self) -> None:
-        """Keeps copies of the attributes."""
-        self._saved = copy.deepcopy(self._values())
+        """Keeps copies of the attributes. Raises TypeError for one that cannot be copied."""
+        values = self._values()
+        try:
+            self._saved = copy.deepcopy(values)
+        except Exception:
+            for name, value in values.items():
+                _check_copied(name, value)
+            raise
 
     def restore(self) -> None:
         """Sets the attributes to what was kept."""
