@@ -72,18 +72,15 @@ bool Reducer::FoldReady() {
 void Reducer::Complete(Round* round) {
   if (round->kept != nullptr) return ApplyInPlace(round);
   // One whose slot was needed may have been dropped meanwhile.
-  if (round->count(ContributionState::kDropped) != 0) {
-    AwaitMemory(round);
-  } else if (round->has_accumulator()) {
-    if (!Reach(round) || !FoldRest(round)) return;
-    if (round->next() == round->last()) {
-      CompleteFromAccumulator(round);
+  if (round->count(ContributionState::kDropped) == 0) {
+    if (!round->has_accumulator()) {
+      if (CompleteInPlace(round)) return;
     } else {
-      AwaitMemory(round);
+      if (!Reach(round) || !FoldRest(round)) return;
+      if (round->next() == round->last()) return CompleteFromAccumulator(round);
     }
-  } else if (!CompleteInPlace(round)) {
-    AwaitMemory(round);
   }
+  AwaitMemory(round);
 }
 
 // Folds everything from where it is, block by block, and writes each block to where it is wanted in place. False

@@ -87,8 +87,8 @@ void CompletionThreads::WatchForStandstill() {
 }
 
 CompletionThreads& TheCompletionThreads() {
-  static auto* const threads = new CompletionThreads(std::thread::hardware_concurrency());
-  return *threads;
+  static auto* const kThreads = new CompletionThreads(std::thread::hardware_concurrency());
+  return *kThreads;
 }
 
 }  // namespace byteps::jax

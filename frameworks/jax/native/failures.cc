@@ -35,8 +35,8 @@ bool Failures::First(binding::Outcome* failure) const {
 }
 
 Failures& TheFailures() {
-  static auto* const failures = new Failures;
-  return *failures;
+  static auto* const kFailures = new Failures;
+  return *kFailures;
 }
 
 }  // namespace byteps::jax

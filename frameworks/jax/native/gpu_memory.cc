@@ -58,8 +58,8 @@ struct Driver {
 
 // Never destroyed: threads of XLA may outlive main().
 const Driver& TheDriver() {
-  static const auto* const driver = new Driver;
-  return *driver;
+  static const auto* const kDriver = new Driver;
+  return *kDriver;
 }
 
 ffi::Error Failed(const char* what, Result result) {

@@ -18,7 +18,7 @@ void CountOne() { Count().fetch_add(1, std::memory_order_relaxed); }
 }  // namespace
 
 uint64_t Forks() {
-  [[maybe_unused]] static const bool counted = [] {
+  [[maybe_unused]] static const bool kCounted = [] {
     if (pthread_atfork(nullptr, nullptr, CountOne) != 0) throw std::bad_alloc();
     return true;
   }();

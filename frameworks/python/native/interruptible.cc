@@ -32,7 +32,7 @@ void CheckSignals() {
 
 void RunInterruptible(std::function<void()> call, std::function<void()> abandoned) {
   auto shared = std::make_shared<Call>();
-  std::thread([shared, call = std::move(call), abandoned] {
+  std::thread([shared, call = std::move(call), abandoned = std::move(abandoned)] {
     std::exception_ptr error;
     try {
       call();

@@ -48,8 +48,8 @@ Found Load() {
 
 // Never destroyed: threads of TensorFlow may outlive main().
 const Found& TheFound() {
-  static const auto* const found = new Found(Load());
-  return *found;
+  static const auto* const kFound = new Found(Load());
+  return *kFound;
 }
 
 }  // namespace
