@@ -39,6 +39,17 @@ void Finish(void* user, bps_status* error) {
   Arrive(pending);
 }
 
+// A round that is given up, until it has ended.
+struct GivenUp {
+  std::shared_ptr<const Library> library;
+  Done ended;
+};
+
+void FinishGivenUp(void* user, bps_status* error) {
+  const std::unique_ptr<GivenUp> pending(static_cast<GivenUp*>(user));
+  pending->ended(AttachedSession::Take(*pending->library, error));
+}
+
 }  // namespace
 
 CollectiveResult::CollectiveResult(const Library& library, bps_request* request)
@@ -102,16 +113,26 @@ void Collective(const AttachedSession& session, const CollectiveSpec& spec, Coll
   done(outcome, {});
 }
 
-void GiveUp(const AttachedSession& session, const CollectiveSpec& spec, const char* reason) {
-  session.Use([&](const Library& library, bps_session* open) -> bps_status* {
+void GiveUp(const AttachedSession& session, const CollectiveSpec& spec, const char* reason, Done ended) {
+  std::unique_ptr<GivenUp> pending;
+  const Outcome outcome = session.Use([&](const Library& library, bps_session* open) -> bps_status* {
     bps_collective_args args = BPS_COLLECTIVE_ARGS_INIT;
     if (bps_status* error = FillArgs(session, spec, &args)) return error;
+    pending.reset(new GivenUp{library.shared_from_this(), std::move(ended)});
+    args.done = FinishGivenUp;
+    args.user = pending.get();
     const Match match(spec.tensor.match);
     args.ext = match.ext();
-    return GiveUpRound(args, reason, [&](const bps_collective_args& with, bps_request** request) {
+    bps_status* error = GiveUpRound(args, reason, [&](const bps_collective_args& with, bps_request** request) {
       return library.bps_collective(open, &with, request);
     });
+    // Accepted: it may have ended already.
+    if (error == nullptr) static_cast<void>(pending.release());
+    return error;
   });
+  if (outcome.ok()) return;
+  if (pending != nullptr) ended = std::move(pending->ended);
+  ended(outcome);
 }
 
 }  // namespace byteps::binding

@@ -60,7 +60,7 @@ using CollectiveDone = std::function<void(const Outcome& outcome, CollectiveResu
 void Collective(const AttachedSession& session, const CollectiveSpec& spec, CollectiveDone done);
 
 // As GiveUpPushPull (operation.h).
-void GiveUp(const AttachedSession& session, const CollectiveSpec& spec, const char* reason);
+void GiveUp(const AttachedSession& session, const CollectiveSpec& spec, const char* reason, Done ended);
 
 // Inside of session.Use(): what `spec` says, as the library takes it, but for devices and the end; valid as long as
 // `spec`.

@@ -93,30 +93,38 @@ void Broadcast(const AttachedSession& session, const TensorSpec& tensor, const v
          });
 }
 
-void GiveUpPushPull(const AttachedSession& session, const TensorSpec& tensor, int32_t op, const char* reason) {
-  session.Use([&](const Library& library, bps_session* open) -> bps_status* {
-    bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
-    if (bps_status* error = Declare(library, open, tensor, &args.tensor)) return error;
-    args.op = op;
-    const Match match(tensor.match);
-    args.ext = match.ext();
-    return GiveUpRound(args, reason, [&](const bps_push_pull_args& with, bps_request** request) {
-      return library.bps_push_pull(open, &with, request);
-    });
-  });
+void GiveUpPushPull(const AttachedSession& session, const TensorSpec& tensor, int32_t op, const char* reason,
+                    Done ended) {
+  Submit(session, tensor, std::move(ended),
+         [&](const Library& library, bps_session* open, bps_tensor* declared, Pending* pending) {
+           bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
+           args.tensor = declared;
+           args.op = op;
+           args.done = Finish;
+           args.user = pending;
+           const Match match(tensor.match);
+           args.ext = match.ext();
+           return GiveUpRound(args, reason, [&](const bps_push_pull_args& with, bps_request** request) {
+             return library.bps_push_pull(open, &with, request);
+           });
+         });
 }
 
-void GiveUpBroadcast(const AttachedSession& session, const TensorSpec& tensor, int32_t root, const char* reason) {
-  session.Use([&](const Library& library, bps_session* open) -> bps_status* {
-    bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
-    if (bps_status* error = Declare(library, open, tensor, &args.tensor)) return error;
-    args.root = root;
-    const Match match(tensor.match);
-    args.ext = match.ext();
-    return GiveUpRound(args, reason, [&](const bps_broadcast_args& with, bps_request** request) {
-      return library.bps_broadcast(open, &with, request);
-    });
-  });
+void GiveUpBroadcast(const AttachedSession& session, const TensorSpec& tensor, int32_t root, const char* reason,
+                     Done ended) {
+  Submit(session, tensor, std::move(ended),
+         [&](const Library& library, bps_session* open, bps_tensor* declared, Pending* pending) {
+           bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
+           args.tensor = declared;
+           args.root = root;
+           args.done = Finish;
+           args.user = pending;
+           const Match match(tensor.match);
+           args.ext = match.ext();
+           return GiveUpRound(args, reason, [&](const bps_broadcast_args& with, bps_request** request) {
+             return library.bps_broadcast(open, &with, request);
+           });
+         });
 }
 
 }  // namespace byteps::binding

@@ -30,7 +30,8 @@ class Match {
   bps_match match_ = BPS_MATCH_INIT;
 };
 
-// Calls `submit` with `args` as of a round that is given up, and with no request; its error.
+// Calls `submit` with `args` as of a round that is given up, and with no request; its error. The end is told as `args`
+// say.
 template <typename Args, typename Submit>
 bps_status* GiveUpRound(const Args& args, const char* reason, const Submit& submit) {
   bps_give_up give_up = BPS_GIVE_UP_INIT;
@@ -38,8 +39,6 @@ bps_status* GiveUpRound(const Args& args, const char* reason, const Submit& subm
   give_up.ext.next = args.ext;  // what the others compare is in it
   Args round = args;
   round.ext = &give_up.ext;
-  round.done = nullptr;
-  round.user = nullptr;
   return submit(round, nullptr);
 }
 
@@ -48,8 +47,11 @@ template <typename Args, typename Submit>
 bps_status* SubmitRound(const Library& library, const Args& args, bps_request** request, const Submit& submit) {
   bps_status* error = submit(args, request);
   if (error == nullptr || library.bps_status_code(error) != BPS_ALREADY_EXISTS) return error;
+  Args round = args;
+  round.done = nullptr;
+  round.user = nullptr;
   library.bps_status_free(
-      GiveUpRound(args, "its program submitted it while another operation of this name was in flight there", submit));
+      GiveUpRound(round, "its program submitted it while another operation of this name was in flight there", submit));
   return error;
 }
 

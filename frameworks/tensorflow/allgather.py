@@ -29,7 +29,7 @@ def gather_rows(
     tensor: tf.Tensor, name: str, priority: int = 0, ranks: tuple[int, ...] = (), step_group: str = ""
 ) -> tf.Tensor:
     """The rows of all workers under this name, those of rank 0 first. `step_group`: of names.step_group()."""
-    return collective(_native.ALL_GATHER, tensor, name, ranks, priority, step_group=step_group)[0]
+    return collective(_native.ALL_GATHER, tensor, name, ranks, priority, group=step_group)[0]
 
 
 def allgather(

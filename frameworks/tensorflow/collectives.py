@@ -12,7 +12,7 @@ from byteps.process_set import ProcessSet
 from byteps.reduce_op import Average, ReduceOp, Sum
 from byteps.session import current_session
 from byteps.tensorflow.library import OPS, refuse_xla
-from byteps.tensorflow.names import unique_in_graph
+from byteps.tensorflow.names import step_group, unique_in_graph
 
 import tensorflow as tf
 
@@ -22,9 +22,10 @@ def set_ranks(process_set: ProcessSet) -> tuple[int, ...]:
     return () if process_set.native() is None else tuple(process_set.ranks or ())
 
 
-def static_shape(tensor: tf.Tensor) -> list[int]:
-    """The shape as the ops take it where it is known before they run, else [-1]."""
-    return tensor.shape.as_list() if tensor.shape.is_fully_defined() else [-1]
+def static_shape(tensor: tf.Tensor, group: str) -> list[int]:
+    """The shape as the ops take it where it is known before they run, else [-1]; also without a group, where it is not
+    needed and kernels would be made for each shape."""
+    return tensor.shape.as_list() if group and tensor.shape.is_fully_defined() else [-1]
 
 
 def collective(
@@ -36,7 +37,7 @@ def collective(
     op: int = 0,
     root_rank: int = 0,
     splits: tf.Tensor | None = None,
-    step_group: str = "",
+    group: str = "",
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The result, and how many of its rows came from (reduce-scatter: went to) each rank, int64.
 
@@ -49,7 +50,7 @@ def collective(
         op: of reductions.
         root_rank: of broadcasts, a rank of the job.
         splits: rows for each rank, int64; None: see bps_collective_args.
-        step_group: of names.step_group().
+        group: of names.step_group().
     """
     refuse_xla()
     result, rows = OPS.byteps_collective(
@@ -61,8 +62,8 @@ def collective(
         root_rank=root_rank,
         ranks=list(ranks),
         priority=priority,
-        group=step_group,
-        static_shape=static_shape(tensor),
+        group=group,
+        static_shape=static_shape(tensor, group),
     )
     if not tf.executing_eagerly():
         same = kind in (_native.ALL_REDUCE, _native.BROADCAST)
@@ -138,8 +139,10 @@ def _group_function(kind: int, names: tuple[str, ...], ranks: tuple[int, ...], o
 def _each(
     kind: int, tensors: Sequence[tf.Tensor], names: Sequence[str], ranks: tuple[int, ...], op: int
 ) -> list[tf.Tensor]:
+    together = step_group(names, kind, int(op), ranks)
     return [
-        collective(kind, tensor, name, ranks, -index, op)[0] for index, (tensor, name) in enumerate(zip(tensors, names))
+        collective(kind, tensor, name, ranks, -index, op, group=together)[0]
+        for index, (tensor, name) in enumerate(zip(tensors, names))
     ]
 
 

@@ -105,7 +105,8 @@ class Reduction:
         sparse = [index for index in given if isinstance(results[index], tf.IndexedSlices) and not self.sparse_as_dense]
         dense = [index for index in given if index not in sparse]
         operations = [[names[index]] if index in dense else slices_names(names[index]) for index in given]
-        group = step_group([name for each in operations for name in each])
+        called = [name for each in operations for name in each]
+        group = step_group(called, int(self.op), set_ranks(self.process_set))
         reduced = self._dense(
             [tf.convert_to_tensor(results[index]) for index in dense],
             [names[index] for index in dense],

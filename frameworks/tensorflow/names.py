@@ -82,13 +82,13 @@ def unique_in_graph(name: str) -> str:
     return name if number == 1 else f"{name}.{number}"
 
 
-def step_group(names: Sequence[str]) -> str:
+def step_group(names: Sequence[str], *of: Any) -> str:
     """What operations that a graph runs in each of its steps are called together, so that a rank on which a step ends
     half-way leaves none of their rounds out (native/step_group.h). Empty, for none: in eager execution, where each
-    operation is a step, and for a single one."""
+    operation is a step, and for a single one. `of`: what tells them from others of these names."""
     if tf.executing_eagerly() or len(names) < 2:
         return ""
-    return f"{names[0]}.{len(names)}.{crc32(chr(0).join(names).encode()):08x}"
+    return f"{names[0]}.{len(names)}.{crc32(repr((list(names), of)).encode()):08x}"
 
 
 def check_scope(scope: Any) -> str:

@@ -57,9 +57,9 @@ def _reduce_sent(
     sent: tf.Tensor, name: str, op: ReduceOp, priority: int, ranks: tuple[int, ...], group: str = ""
 ) -> tf.Tensor:
     if ranks or op is Adasum:  # servers sum parts of tensors, of all ranks
-        return collective(_native.ALL_REDUCE, sent, name, ranks, priority, op, step_group=group)[0]
+        return collective(_native.ALL_REDUCE, sent, name, ranks, priority, op, group=group)[0]
     return OPS.byteps_push_pull(
-        sent, tensor_name=name, op=int(op), priority=priority, group=group, static_shape=static_shape(sent)
+        sent, tensor_name=name, op=int(op), priority=priority, group=group, static_shape=static_shape(sent, group)
     )
 
 
@@ -175,7 +175,7 @@ def reduce_named(
     these and other operations; else it is of these."""
     if tf.executing_eagerly() and len(tensors) > 1:
         return list(_group_function(tuple(names), op, tuple(priorities), compression, ranks)(list(tensors)))
-    group = group or step_group(names)
+    group = group or step_group(names, int(op), ranks)
     return [
         _reduce(tensor, name, op, priority, compression, ranks, group)
         for tensor, name, priority in zip(tensors, names, priorities)

@@ -38,7 +38,7 @@ struct Running {
   Completion completion;
 };
 
-// What the engine has of an operation, until it has done with it.
+// What the engine has of an operation until it has done with it, and what gives its round up as long as that goes on.
 struct Pushed {
   std::unique_ptr<Running> running;  // until it runs
   Rounds* rounds = nullptr;
@@ -111,12 +111,8 @@ void RunCollective(std::unique_ptr<Running> running, const TensorSpec& tensor, c
   });
 }
 
-// On a thread of the engine's, once the input is there and the output may be written.
-void Run(void*, void* callback, void* parameter) {
-  auto* const pushed = static_cast<Pushed*>(parameter);
-  std::unique_ptr<Running> running = std::move(pushed->running);
-  running->completion = Completion(callback);
-  pushed->rounds->Run(pushed->number);
+// On a thread of the engine's, or of the library.
+void Start(std::unique_ptr<Running> running) {
   const void* input = nullptr;
   void* output = nullptr;
   try {
@@ -143,27 +139,36 @@ void Run(void*, void* callback, void* parameter) {
   }
 }
 
+// On a thread of the engine's, once the input is there and the output may be written.
+void Run(void*, void* callback, void* parameter) {
+  const std::shared_ptr<Pushed>& pushed = *static_cast<std::shared_ptr<Pushed>*>(parameter);
+  // (A std::function can be copied, and so holds no unique_ptr.)
+  Running* const running = pushed->running.release();
+  running->completion = Completion(callback);
+  pushed->rounds->Run(pushed->number, [running] { Start(std::unique_ptr<Running>(running)); });
+}
+
 // The engine leaves it out.
-void GiveUpRound(const Running& running) {
+void GiveUpRound(const Running& running, binding::Done ended) {
   constexpr const char* kReason = "what computes its input has failed there";
   const EngineOperation& of = running.of;
   const TensorSpec tensor = TensorOf(running);
   switch (of.kind) {
     case Kind::kAddToServers:
-      return;  // no rank waits for another
+      return ended({});  // no rank waits for another
     case Kind::kPushPull:
-      return binding::GiveUpPushPull(TheSession(), tensor, of.argument, kReason);
+      return binding::GiveUpPushPull(TheSession(), tensor, of.argument, kReason, std::move(ended));
     case Kind::kBroadcast:
-      return binding::GiveUpBroadcast(TheSession(), tensor, of.argument, kReason);
+      return binding::GiveUpBroadcast(TheSession(), tensor, of.argument, kReason, std::move(ended));
     default:
-      return binding::GiveUp(TheSession(), CollectiveOf(of, tensor, nullptr), kReason);
+      return binding::GiveUp(TheSession(), CollectiveOf(of, tensor, nullptr), kReason, std::move(ended));
   }
 }
 
 // The engine has done with it.
 void Drop(void* parameter) {
-  const std::unique_ptr<Pushed> pushed(static_cast<Pushed*>(parameter));
-  pushed->rounds->Drop(pushed->number);
+  const std::unique_ptr<std::shared_ptr<Pushed>> pushed(static_cast<std::shared_ptr<Pushed>*>(parameter));
+  (*pushed)->rounds->Drop((*pushed)->number);
 }
 
 }  // namespace
@@ -182,12 +187,15 @@ void Push(const EngineOperation& operation) {
       std::clamp<int64_t>(operation.priority, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
   const CApi& api = TheCApi();
   const int num_read = running->output ? 1 : 0;
-  // The engine's from here on: it calls Drop in the end.
-  auto* const pushed = new Pushed;
+  const auto pushed = std::make_shared<Pushed>();
   pushed->rounds = &Rounds::Of(operation.turn);
   pushed->running = std::move(running);
-  pushed->number = pushed->rounds->Push([pushed] { GiveUpRound(*pushed->running); });
-  if (api.MXEnginePushAsyncND(Run, pushed, Drop, &kHost, read, num_read, written, 2, &kPrioritized, priority, "BytePS",
+  pushed->number =
+      pushed->rounds->Push([pushed](binding::Done ended) { GiveUpRound(*pushed->running, std::move(ended)); });
+  // The engine's from here on: it calls Drop in the end.
+  auto* const parameter = new std::shared_ptr<Pushed>(pushed);
+  if (api.MXEnginePushAsyncND(Run, parameter, Drop, &kHost, read, num_read, written, 2, &kPrioritized, priority,
+                              "BytePS",
                               /*wait=*/false) != 0) {
     throw std::runtime_error(api.MXGetLastError());
   }

@@ -1,7 +1,6 @@
 #include "frameworks/mxnet/native/rounds.h"
 
 #include <unordered_map>
-#include <utility>
 
 namespace byteps::mxnet {
 
@@ -15,28 +14,38 @@ Rounds& Rounds::Of(const void* turn) {
   return *rounds;
 }
 
-uint64_t Rounds::Push(std::function<void()> give_up) {
+uint64_t Rounds::Push(GiveUp give_up) {
   const std::lock_guard lock(mutex_);
   waiting_.push_back({next_, std::move(give_up)});
   return next_++;
 }
 
-void Rounds::Run(uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  GiveUpBefore(number);
-  if (!waiting_.empty() && waiting_.front().number == number) waiting_.pop_front();
+void Rounds::Run(uint64_t number, std::function<void()> start) {
+  std::vector<Given> given;
+  {
+    const std::lock_guard lock(mutex_);
+    given = TakeBefore(number);
+    if (!waiting_.empty() && waiting_.front().number == number) waiting_.pop_front();
+  }
+  for (auto& [give_up, ended] : given) give_up(std::move(ended));
+  giving_up_.Then(std::move(start));
 }
 
 void Rounds::Drop(uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  GiveUpBefore(number + 1);
+  std::vector<Given> given;
+  {
+    const std::lock_guard lock(mutex_);
+    given = TakeBefore(number + 1);
+  }
+  for (auto& [give_up, ended] : given) give_up(std::move(ended));
 }
 
-void Rounds::GiveUpBefore(uint64_t end) {
-  while (!waiting_.empty() && waiting_.front().number < end) {
-    waiting_.front().give_up();
-    waiting_.pop_front();
+std::vector<Rounds::Given> Rounds::TakeBefore(uint64_t end) {
+  std::vector<Given> given;
+  for (; !waiting_.empty() && waiting_.front().number < end; waiting_.pop_front()) {
+    given.emplace_back(std::move(waiting_.front().give_up), giving_up_.One());
   }
+  return given;
 }
 
 }  // namespace byteps::mxnet

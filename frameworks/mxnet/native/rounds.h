@@ -13,6 +13,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
+
+#include "frameworks/common/giving_up.h"
+#include "frameworks/common/operation.h"
 
 namespace byteps::mxnet {
 
@@ -21,24 +26,29 @@ class Rounds {
   // Those of the name that `turn`, an NDArray, stands for. They live as long as the process, as it does.
   static Rounds& Of(const void* turn);
 
-  // An operation that is pushed now: its number. `give_up` is called at most once, before Drop(number) has returned.
-  uint64_t Push(std::function<void()> give_up);
-  // The engine runs it.
-  void Run(uint64_t number);
+  // Gives a round up; `ended` is called once it has ended.
+  using GiveUp = std::function<void(binding::Done ended)>;
+
+  // An operation that is pushed now: its number. `give_up` is called at most once.
+  uint64_t Push(GiveUp give_up);
+  // The engine runs it: `start` is called, now or when the rounds before it that are given up have ended.
+  void Run(uint64_t number, std::function<void()> start);
   // The engine has done with it, whether or not it ran.
   void Drop(uint64_t number);
 
  private:
   struct Waiting {
     uint64_t number;
-    std::function<void()> give_up;
+    GiveUp give_up;
   };
+  using Given = std::pair<GiveUp, binding::Done>;
 
-  // Those up to `end`, which is not among them.
-  void GiveUpBefore(uint64_t end);
+  // Takes those up to `end`, which is not among them, to give them up without the lock.
+  std::vector<Given> TakeBefore(uint64_t end);
 
-  std::mutex mutex_;  // also while rounds are given up: later ones come behind them
+  std::mutex mutex_;
   uint64_t next_ = 0;
+  binding::GivingUp giving_up_;
   std::deque<Waiting> waiting_;
 };
 

@@ -17,15 +17,12 @@
 namespace byteps::tensorflow {
 namespace {
 
+using binding::CollectiveDone;
 using binding::CollectiveResult;
 using binding::CollectiveSpec;
 using binding::Outcome;
 
-// An input tensor. The context holds its memory as well, until the kernel has ended.
-struct Input {
-  std::vector<int64_t> shape;
-  const void* data = nullptr;
-};
+using Input = CollectiveKernel::Input;
 
 Input Read(const CApi& api, TF_OpKernelContext* context, int index, TF_Status* status) {
   TF_Tensor* tensor = nullptr;
@@ -53,18 +50,19 @@ CollectiveKernel::CollectiveKernel(const CApi& api, TF_OpKernelConstruction* con
   type_ = attributes.Type("T");
   dtype_ = DtypeOf(type_);
   for (const int64_t rank : attributes.Numbers("ranks")) ranks_.push_back(static_cast<int32_t>(rank));
-  member_.Join(attributes, name_,
-               [name = name_, kind = kind_, dtype = dtype_, op = op_, root = root_, ranks = ranks_](
-                   const std::vector<int64_t>& shape, uint64_t iteration, const std::string& reason) {
-                 CollectiveSpec spec{static_cast<int32_t>(kind),
-                                     {name.c_str(), dtype, shape.data(), static_cast<int32_t>(shape.size())},
-                                     nullptr};
-                 spec.tensor.match = iteration;
-                 spec.op = static_cast<int32_t>(op);
-                 spec.root = static_cast<int32_t>(root);
-                 spec.ranks = ranks;
-                 binding::GiveUp(binding::TheSession(), spec, reason.c_str());
-               });
+  const auto give_up = [name = name_, kind = kind_, dtype = dtype_, op = op_, root = root_, ranks = ranks_](
+                           const std::vector<int64_t>& shape, uint64_t iteration, const std::string& reason,
+                           binding::Done ended) {
+    const binding::TensorSpec tensor{name.c_str(), dtype, shape.data(), static_cast<int32_t>(shape.size())};
+    CollectiveSpec spec{static_cast<int32_t>(kind), tensor, nullptr};
+    spec.tensor.match = iteration;
+    spec.op = static_cast<int32_t>(op);
+    spec.root = static_cast<int32_t>(root);
+    spec.ranks = ranks;
+    binding::GiveUp(binding::TheSession(), spec, reason.c_str(), std::move(ended));
+  };
+  // Nobody compares the shape of a round that is given up.
+  member_.Join(attributes, name_, give_up, std::vector<int64_t>{0});
 }
 
 void CollectiveKernel::SetOutputs(TF_OpKernelContext* context, const CollectiveResult& result,
@@ -101,15 +99,45 @@ void CollectiveKernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDone
   const StepMember::Place place = member_.Of(api_, context, iteration);
   const Input tensor = Read(api_, context, 0, status.get());
   const Input splits = status.ok() ? Read(api_, context, 1, status.get()) : Input{};
-  Outcome refused = iterations_.Admit(iteration);
-  if (status.ok() && refused.ok()) refused = member_.Begin(place, tensor.shape);
-  if (status.ok() && !refused.ok()) api_.TF_SetStatus(status.get(), refused.code, refused.message.c_str());
+  if (const Outcome refused = iterations_.Admit(iteration); status.ok() && !refused.ok()) {
+    api_.TF_SetStatus(status.get(), refused.code, refused.message.c_str());
+  }
   if (!status.ok()) {
     member_.Fail(place, {api_.TF_GetCode(status.get()), api_.TF_Message(status.get())});
     api_.TF_OpKernelContext_Failure(context, status.get());
     FunctionOf(done)();
     return;
   }
+  // The last call takes context and kernel along, so nothing of them is touched behind it.
+  CollectiveDone finish = [this, context, iteration, place, shape = tensor.shape, function = FunctionOf(done)](
+                              const Outcome& outcome, const CollectiveResult& result) {
+    const ScopedStatus ended(api_);
+    if (outcome.ok()) {
+      SetOutputs(context, result, shape, ended.get());
+    } else {
+      iterations_.End(iteration, outcome);
+      api_.TF_SetStatus(ended.get(), outcome.code, ErrorText(outcome, iteration.number).c_str());
+    }
+    if (!ended.ok()) {
+      member_.Fail(place, {api_.TF_GetCode(ended.get()), api_.TF_Message(ended.get())});
+      api_.TF_OpKernelContext_Failure(context, ended.get());
+    }
+    function();
+  };
+  std::vector<int64_t> rows;
+  if (splits.shape.size() == 1) {
+    const auto* first = static_cast<const int64_t*>(splits.data);
+    rows.assign(first, first + splits.shape[0]);
+  }
+  member_.Begin(place, tensor.shape,
+                [this, tensor, iteration, rows = std::move(rows), finish = std::move(finish)](const Outcome& refused) {
+                  if (!refused.ok()) return finish(refused, {});
+                  Send(tensor, iteration, rows, finish);
+                });
+}
+
+void CollectiveKernel::Send(const Input& tensor, const Iteration& iteration, const std::vector<int64_t>& splits,
+                            const CollectiveDone& finish) const {
   CollectiveSpec spec{static_cast<int32_t>(kind_),
                       {name_.c_str(), dtype_, tensor.shape.data(), static_cast<int32_t>(tensor.shape.size())},
                       tensor.data};
@@ -117,26 +145,9 @@ void CollectiveKernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDone
   spec.op = static_cast<int32_t>(op_);
   spec.root = static_cast<int32_t>(root_);
   spec.priority = priority_;
+  spec.splits = splits;
   spec.ranks = ranks_;
-  if (splits.shape.size() == 1) {
-    const auto* rows = static_cast<const int64_t*>(splits.data);
-    spec.splits.assign(rows, rows + splits.shape[0]);
-  }
-  // The last call takes context and kernel along, so nothing of them is touched behind it.
-  binding::Collective(binding::TheSession(), spec,
-                      [this, context, iteration, place, shape = tensor.shape, function = FunctionOf(done)](
-                          const Outcome& outcome, const CollectiveResult& result) {
-                        const ScopedStatus ended(api_);
-                        if (outcome.ok()) {
-                          SetOutputs(context, result, shape, ended.get());
-                        } else {
-                          iterations_.End(iteration, outcome);
-                          member_.Fail(place, outcome);
-                          api_.TF_SetStatus(ended.get(), outcome.code, ErrorText(outcome, iteration.number).c_str());
-                        }
-                        if (!ended.ok()) api_.TF_OpKernelContext_Failure(context, ended.get());
-                        function();
-                      });
+  binding::Collective(binding::TheSession(), spec, finish);
 }
 
 }  // namespace byteps::tensorflow

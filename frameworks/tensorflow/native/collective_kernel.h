@@ -17,6 +17,12 @@ namespace byteps::tensorflow {
 
 class CollectiveKernel {
  public:
+  // An input tensor. The context holds its memory as well, until the kernel has ended.
+  struct Input {
+    std::vector<int64_t> shape;
+    const void* data = nullptr;
+  };
+
   // Reads the node's attributes. What is wrong with them is told to `construction`.
   CollectiveKernel(const CApi& api, TF_OpKernelConstruction* construction);
 
@@ -24,6 +30,9 @@ class CollectiveKernel {
   void Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done);
 
  private:
+  void Send(const Input& tensor, const Iteration& iteration, const std::vector<int64_t>& splits,
+            const binding::CollectiveDone& finish) const;
+
   // Both outputs: the result, and its rows of (or for) each rank. `shape`: of the input.
   void SetOutputs(TF_OpKernelContext* context, const binding::CollectiveResult& result, std::vector<int64_t> shape,
                   TF_Status* status) const;

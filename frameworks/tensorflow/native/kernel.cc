@@ -1,5 +1,6 @@
 #include "frameworks/tensorflow/native/kernel.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 namespace byteps::tensorflow {
 namespace {
 
+using binding::Done;
 using binding::Outcome;
 
 }  // namespace
@@ -31,13 +33,14 @@ Kernel::Kernel(const CApi& api, Kind kind, TF_OpKernelConstruction* construction
   }
   op_ = attributes.Number("op");
   asynchronous_ = attributes.Flag("asynchronous");
-  member_.Join(attributes, name_,
-               [name = name_, dtype = dtype_, op = static_cast<int32_t>(op_)](
-                   const std::vector<int64_t>& shape, uint64_t iteration, const std::string& reason) {
-                 binding::TensorSpec tensor{name.c_str(), dtype, shape.data(), static_cast<int32_t>(shape.size())};
-                 tensor.match = iteration;
-                 binding::GiveUpPushPull(binding::TheSession(), tensor, op, reason.c_str());
-               });
+  const auto give_up = [name = name_, dtype = dtype_, op = static_cast<int32_t>(op_)](
+                           const std::vector<int64_t>& shape, uint64_t iteration, const std::string& reason,
+                           Done ended) {
+    binding::TensorSpec tensor{name.c_str(), dtype, shape.data(), static_cast<int32_t>(shape.size())};
+    tensor.match = iteration;
+    binding::GiveUpPushPull(binding::TheSession(), tensor, op, reason.c_str(), std::move(ended));
+  };
+  member_.Join(attributes, name_, give_up, std::nullopt);
 }
 
 bool Kernel::Allocate(TF_OpKernelContext* context, Memory& memory) const {
@@ -77,7 +80,7 @@ void Kernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* 
     return;
   }
   // The last call takes context and kernel along, so nothing of them is touched behind it.
-  binding::Done finish = [this, context, iteration, place, function = FunctionOf(done)](const Outcome& outcome) {
+  Done finish = [this, context, iteration, place, function = FunctionOf(done)](const Outcome& outcome) {
     if (!outcome.ok()) {
       iterations_.End(iteration, outcome);
       member_.Fail(place, outcome);
@@ -88,17 +91,23 @@ void Kernel::Compute(TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* 
     function();
   };
   if (const Outcome refused = iterations_.Admit(iteration); !refused.ok()) return finish(refused);
-  if (const Outcome refused = member_.Begin(place, memory.shape); !refused.ok()) return finish(refused);
+  member_.Begin(place, memory.shape, [this, memory, iteration, finish = std::move(finish)](const Outcome& refused) {
+    if (!refused.ok()) return finish(refused);
+    Send(memory, iteration, finish);
+  });
+}
+
+void Kernel::Send(const Memory& memory, const Iteration& iteration, const Done& finish) const {
   binding::TensorSpec tensor{name_.c_str(), dtype_, memory.shape.data(), static_cast<int32_t>(memory.shape.size()),
                              asynchronous_};
   // Asynchronous rounds meet none of other ranks.
   if (!tensor.asynchronous) tensor.match = iteration.number;
   if (kind_ == Kind::kPushPull) {
     binding::PushPull(binding::TheSession(), tensor, memory.input, memory.output, static_cast<int32_t>(op_), priority_,
-                      std::move(finish));
+                      finish);
   } else {
     binding::Broadcast(binding::TheSession(), tensor, memory.input, memory.output, static_cast<int32_t>(root_),
-                       priority_, std::move(finish));
+                       priority_, finish);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "frameworks/common/operation.h"
 #include "frameworks/tensorflow/native/c_api.h"
 #include "frameworks/tensorflow/native/iteration.h"
 #include "frameworks/tensorflow/native/step_member.h"
@@ -36,6 +37,7 @@ class Kernel {
   // The input, and the output in its memory if nothing else needs that. Returns false if TensorFlow could give none,
   // and has heard so.
   bool Allocate(TF_OpKernelContext* context, Memory& memory) const;
+  void Send(const Memory& memory, const Iteration& iteration, const binding::Done& finish) const;
 
   const CApi& api_;
   const Kind kind_;

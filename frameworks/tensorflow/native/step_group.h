@@ -3,14 +3,16 @@
 // Operations of one name meet in the order in which each rank begins them. Where a step ends half-way on one rank,
 // because one of its operations or what computes a gradient has failed there, TensorFlow does not begin the rest of it,
 // and this rank's later operations would meet those of earlier steps of other ranks. So the rounds of what is left out
-// are given up: at once when an operation of the group has failed, else when the group's next step begins.
+// are given up: at once when an operation of the group has failed, else when the group's next step begins. Of a step of
+// which no operation has begun nothing is: a program that tries it again comes to the same rounds.
 //
 // A step is what TensorFlow calls one: a run of a graph. Two at a time, of one group, would not know whose operation
-// comes next; then the rest of the first is refused.
+// comes next; then the rest of the first is refused. In one step a function may be called several times, and a loop has
+// iterations.
 //
 //     StepGroup& group = StepGroup::Of("gradients of the model");
-//     const size_t member = group.Add("gradient.a", give_up);           // a kernel that is made
-//     Outcome refused = group.Begin(member, step, session, give_up_one);  // it runs; not OK: not sent, and ends so
+//     const size_t member = group.Add("gradient.a", give_up);            // a kernel that is made
+//     group.Begin(member, step, session, give_up_here, [](const Outcome& refused) { ... });  // it runs
 //     group.Fail(step, session, "gradient.a", outcome);                 // it has failed
 //
 // Threads: any.
@@ -21,11 +23,14 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "frameworks/common/attached_session.h"
+#include "frameworks/common/giving_up.h"
+#include "frameworks/common/operation.h"
 
 namespace byteps::tensorflow {
 
@@ -39,9 +44,8 @@ class StepGroup {
     bool operator==(const Step&) const = default;
   };
 
-  // Gives one round of a member up, of this iteration; `reason` is for people. Called with the group locked: must not
-  // come back to it.
-  using GiveUp = std::function<void(uint64_t iteration, const std::string& reason)>;
+  // Gives one round of a member up, of this iteration; `reason` is for people, `ended` is called once it has ended.
+  using GiveUp = std::function<void(uint64_t iteration, const std::string& reason, binding::Done ended)>;
 
   // The group of this name. It lives as long as the process, whose graphs come and go.
   static StepGroup& Of(const std::string& name);
@@ -50,9 +54,10 @@ class StepGroup {
   // given up only when it begins again, since its shape is not known before.
   size_t Add(const std::string& name, GiveUp give_up);
 
-  // A member's operation is about to be sent. First calls `give_up` for what it has left out. `session` tells the
-  // process's sessions apart: nothing is left out of an earlier one.
-  binding::Outcome Begin(size_t member, const Step& step, uint64_t session, const GiveUp& give_up);
+  // A member's operation may be sent: `start` is called with OK, now or when the rounds of this member that are being
+  // given up have ended; or with why it is not sent, and ends so. What the member owes is given up by `give_up`.
+  // `session` counts the process's sessions: nothing is left out of an earlier one.
+  void Begin(size_t member, const Step& step, uint64_t session, const GiveUp& give_up, const binding::Done& start);
 
   // A member's operation has failed, or could not begin: gives up what has not begun of the step.
   void Fail(const Step& step, uint64_t session, const std::string& name, const binding::Outcome& outcome);
@@ -62,27 +67,32 @@ class StepGroup {
   struct Member {
     std::string name;
     GiveUp give_up;
-    uint64_t owed = 0;  // rounds that are given up when it begins
+    std::vector<uint64_t> owed;                           // iterations of rounds that are given up when it begins
+    std::unique_ptr<binding::GivingUp> giving_up_rounds;  // does not move
   };
   struct Run {
     Step step;
     std::vector<State> states;  // of the members that were there when it began
+    size_t waiting = 0;         // of these
     bool closed = false;
-    std::string why;  // it was closed
+    binding::Outcome why;  // it was closed
   };
+  // What is called without the lock.
+  using Calls = std::vector<std::function<void()>>;
 
-  // The latest run of this step; nullptr: none is remembered.
-  Run* Find(const Step& step);
-  // A new run, which ends earlier ones.
-  Run& New(const Step& step);
-  void Close(Run& run, const std::string& why);
+  // The run in which the member begins: the first one of this step where it waits, or a new one. nullptr: it is not to
+  // begin, for `why`.
+  Run* RunFor(size_t member, const Step& step, Calls* calls, binding::Outcome* why);
+  // A new run, which ends earlier steps.
+  Run& New(const Step& step, Calls* calls);
+  void Close(Run& run, const binding::Outcome& why, Calls* calls);
   // Forgets what belongs to an earlier session.
   void Enter(uint64_t session);
 
-  std::mutex mutex_;  // also while rounds are given up: later ones of the name come behind them
+  std::mutex mutex_;
   uint64_t session_ = 0;
   std::vector<Member> members_;
-  std::deque<Run> runs_;  // the latest ones, the newest last
+  std::deque<Run> runs_;  // the oldest first
 };
 
 }  // namespace byteps::tensorflow

@@ -1,6 +1,7 @@
 // step_member.h - a kernel's operation as a member of a group (step_group.h), if its node names one.
 //
-//     if (const Outcome refused = member_.Begin(context, iteration, shape); !refused.ok()) ...
+//     const StepMember::Place place = member_.Of(api, context, iteration);
+//     member_.Begin(place, shape, [=](const Outcome& refused) { ... });  // as of StepGroup
 //     member_.Fail(place, outcome);
 //
 // Threads: any.
@@ -10,10 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "frameworks/common/attached_session.h"
+#include "frameworks/common/operation.h"
 #include "frameworks/tensorflow/native/attributes.h"
 #include "frameworks/tensorflow/native/c_api.h"
 #include "frameworks/tensorflow/native/iteration.h"
@@ -30,13 +33,16 @@ class StepMember {
   };
 
   // Gives up one round of an operation on a tensor of this shape; valid as long as the process, so without the kernel.
-  using GiveUp = std::function<void(const std::vector<int64_t>& shape, uint64_t iteration, const std::string& reason)>;
+  using GiveUp = std::function<void(const std::vector<int64_t>& shape, uint64_t iteration, const std::string& reason,
+                                    binding::Done ended)>;
 
   // Reads the attributes `group`, empty for an operation of no group, and `static_shape`, {-1} if it is not known.
-  void Join(const Attributes& attributes, const std::string& name, GiveUp give_up);
+  // `any_shape` does where it is not; empty: none does.
+  void Join(const Attributes& attributes, const std::string& name, GiveUp give_up,
+            const std::optional<std::vector<int64_t>>& any_shape);
 
   Place Of(const CApi& api, TF_OpKernelContext* context, const Iteration& iteration) const;
-  binding::Outcome Begin(const Place& place, const std::vector<int64_t>& shape) const;
+  void Begin(const Place& place, const std::vector<int64_t>& shape, const binding::Done& start) const;
   void Fail(const Place& place, const binding::Outcome& outcome) const;
 
  private:

@@ -17,6 +17,7 @@
 #include "abi/byteps.h"
 #include "frameworks/common/attached_session.h"
 #include "frameworks/common/collective.h"
+#include "frameworks/common/giving_up.h"
 #include "frameworks/common/library.h"
 #include "frameworks/common/shim.h"
 
@@ -200,14 +201,42 @@ TEST_F(OperationTest, OneThatIsRefusedForItsNameUsesItsRoundUp) {
 TEST_F(OperationTest, RoundsThatAreGivenUpAreFollowedByOthers) {
   const int64_t size = 2;
   const TensorSpec tensor{"x", BPS_FLOAT32, &size, 1};
-  GiveUpPushPull(TheSession(), tensor, BPS_SUM, "no session is attached");
+  std::vector<std::future<int32_t>> codes;
+  const auto code = [&]() -> Done {
+    auto ended = std::make_shared<std::promise<int32_t>>();
+    codes.push_back(ended->get_future());
+    return [ended](const Outcome& outcome) { ended->set_value(outcome.code); };
+  };
+  GiveUpPushPull(TheSession(), tensor, BPS_SUM, "no session is attached", code());
   Attach(session_);
-  GiveUpPushPull(TheSession(), tensor, BPS_SUM, "its input has failed");
-  GiveUpBroadcast(TheSession(), tensor, 0, "its input has failed");
-  GiveUp(TheSession(), {BPS_ALL_GATHER, {"c", BPS_FLOAT32, &size, 1}}, "its input has failed");
+  GiveUpPushPull(TheSession(), tensor, BPS_SUM, "its input has failed", code());
+  GiveUpBroadcast(TheSession(), tensor, 0, "its input has failed", code());
+  GiveUp(TheSession(), {BPS_ALL_GATHER, {"c", BPS_FLOAT32, &size, 1}}, "its input has failed", code());
+  GiveUp(TheSession(), {-1, {"c", BPS_FLOAT32, &size, 1}}, "there is no such collective", code());
+  std::vector<int32_t> ends;
+  for (std::future<int32_t>& each : codes) {
+    if (each.wait_for(kDeadline) != std::future_status::ready) std::abort();
+    ends.push_back(each.get());
+  }
+  EXPECT_EQ(ends, (std::vector<int32_t>{BPS_FAILED_PRECONDITION, BPS_CANCELLED, BPS_CANCELLED, BPS_CANCELLED,
+                                        BPS_INVALID_ARGUMENT}));
   std::vector<float> values{1, 2};
   EXPECT_TRUE(Reduce(values, "x").ok());
   EXPECT_EQ(Collect(BPS_ALL_GATHER, {1, 2}).values, (std::vector<float>{1, 2}));
+}
+
+TEST_F(OperationTest, WhatComesBehindARoundThatIsGivenUpWaits) {
+  GivingUp giving_up;
+  int started = 0;
+  giving_up.Then([&] { ++started; });
+  EXPECT_EQ(started, 1);
+  const Done first = giving_up.One(), second = giving_up.One();
+  giving_up.Then([&] { ++started; });
+  giving_up.Then([&] { ++started; });
+  first({});
+  EXPECT_EQ(started, 1);
+  second({});
+  EXPECT_EQ(started, 3);
 }
 
 TEST_F(OperationTest, ResultsOutliveTheirSession) {

@@ -19,6 +19,7 @@ import numpy as np
 from jobs import Outcomes, clean_environment, launcher_command, run_job
 
 STEPS = 5
+_LARGE = 100_000
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +151,92 @@ def _of_all_ranks() -> None:
             np.testing.assert_allclose(each, [2.0 * number] * 2)
 
 
+def _begins_with_what_was_left_out() -> None:
+    """Its round is being given up when it begins, and what is large is not given up in no time."""
+    _init()
+    for known in (True, False):
+        group = _Group(tf.TensorSpec([_LARGE if known else None]), f"left out, shape known: {known}")
+        for number in range(1, STEPS + 1):
+            group.fails = bps.rank() == 1 and number in (1, 3)
+            group.first = number % 2
+            try:
+                found = group(float(number))
+            except tf.errors.OpError as error:
+                assert number in (1, 3), error
+            else:
+                assert number not in (1, 3)
+                for each in found:
+                    np.testing.assert_allclose(each, np.full(_LARGE, 2.0 * number))
+
+
+class _Group:
+    """Two tensors, of which the one that is not the `first` begins when that one has been reduced, or fails."""
+
+    def __init__(self, kind: tf.TensorSpec, name: str) -> None:
+        self.first = 0
+        self.fails = False
+        self._reduced = threading.Event()
+        self._step = tf.function(lambda value: self._run(value, name), input_signature=[kind])
+
+    def _wait(self, index: np.ndarray, value: np.ndarray) -> np.ndarray:
+        if index != self.first:
+            assert self._reduced.wait(60)
+            if self.fails:
+                raise RuntimeError("no data")
+        return value
+
+    def _tell(self, index: np.ndarray, value: np.ndarray) -> np.ndarray:
+        if index == self.first:
+            self._reduced.set()
+        return value
+
+    def _run(self, value: tf.Tensor, name: str) -> list[tf.Tensor]:
+        given = [tf.numpy_function(self._wait, [index, value], tf.float32, stateful=False) for index in range(2)]
+        sums = bps.grouped_push_pull([tf.ensure_shape(each, value.shape) for each in given], op=bps.Sum, name=name)
+        return [tf.numpy_function(self._tell, [index, each], tf.float32) for index, each in enumerate(sums)]
+
+    def __call__(self, value: float) -> list[tf.Tensor]:
+        self._reduced.clear()
+        return self._step(tf.fill([_LARGE], value))
+
+
+def _fetched_in_turns() -> None:
+    """A graph of TensorFlow 1 of which each run takes one operation of a group."""
+    _init()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        value = tf.compat.v1.placeholder(tf.float32, [_LARGE])
+        sums = bps.grouped_push_pull([value, 10 * value], op=bps.Sum, name="in turns")
+        for number in range(1, 9):
+            index = number % 2
+            found = session.run(sums[index], {value: np.full(_LARGE, number)})
+            np.testing.assert_allclose(found, np.full(_LARGE, 2.0 * number * 10**index))
+
+
+def _again_and_again_in_a_step() -> None:
+    """The operations of a group run several times in a step, one of them ahead of the other."""
+    _init()
+
+    @tf.function
+    def step(small: tf.Tensor, large: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        for _ in range(12):
+            small, large = bps.grouped_push_pull([small, large], op=bps.Average, name="again")
+            small, large = small + 1, large + 1
+        return small, large
+
+    @tf.function
+    def mapped(values: tf.Tensor) -> list[tf.Tensor]:
+        return tf.vectorized_map(lambda x: bps.grouped_push_pull([x, tf.tile(x, [_LARGE])], op=bps.Sum), values)
+
+    for _ in range(3):
+        small, large = step(tf.ones([1]), tf.ones([_LARGE]))
+        assert float(small[0]) == 13.0
+        np.testing.assert_allclose(large, np.full(_LARGE, 13.0))
+        values = tf.reshape(tf.range(20.0), [20, 1])
+        found = mapped(values)
+        np.testing.assert_allclose(found[0], 2 * values)
+        np.testing.assert_allclose(found[1], np.broadcast_to(2 * values, [20, _LARGE]))
+
+
 def _in_another_session() -> None:
     """What was left out in one session is over with it."""
     _init()
@@ -178,6 +265,9 @@ BODIES = [
     _of_one_rank_with_slices,
     _of_one_rank_from_worker_to_worker,
     _of_all_ranks,
+    _begins_with_what_was_left_out,
+    _fetched_in_turns,
+    _again_and_again_in_a_step,
     _in_another_session,
 ]
 

@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
+
+#include "frameworks/common/operation.h"
 
 namespace byteps::mxnet {
 namespace {
@@ -13,14 +16,27 @@ class RoundsTest : public testing::Test {
  protected:
   void Push() {
     const auto round = static_cast<int>(numbers_.size());
-    numbers_.push_back(rounds_.Push([this, round] { given_up_.push_back(round); }));
+    numbers_.push_back(rounds_.Push([this, round](binding::Done ended) {
+      given_up_.push_back(round);
+      going_on_.push_back(std::move(ended));
+      if (ends_at_once_) EndAll();
+    }));
   }
-  void Run(int round) { rounds_.Run(numbers_.at(round)); }
+  // The rounds that are being given up have ended.
+  void EndAll() {
+    for (const binding::Done& ended : std::exchange(going_on_, {})) ended({});
+  }
+  void Run(int round) {
+    rounds_.Run(numbers_.at(round), [this, round] { started_.push_back(round); });
+  }
   void Drop(int round) { rounds_.Drop(numbers_.at(round)); }
 
   Rounds rounds_;
   std::vector<uint64_t> numbers_;
   std::vector<int> given_up_;
+  std::vector<int> started_;
+  std::vector<binding::Done> going_on_;
+  bool ends_at_once_ = true;
 };
 
 TEST_F(RoundsTest, WhatRunsIsNotGivenUp) {
@@ -30,6 +46,17 @@ TEST_F(RoundsTest, WhatRunsIsNotGivenUp) {
     Drop(round);
   }
   EXPECT_EQ(given_up_, std::vector<int>());
+  EXPECT_EQ(started_, (std::vector<int>{0, 1, 2}));
+}
+
+TEST_F(RoundsTest, WhatRunsComesBehindRoundsThatAreGivenUp) {
+  ends_at_once_ = false;
+  for (int round = 0; round < 3; ++round) Push();
+  Run(2);
+  EXPECT_EQ(given_up_, (std::vector<int>{0, 1}));
+  EXPECT_EQ(started_, std::vector<int>());
+  EndAll();
+  EXPECT_EQ(started_, std::vector<int>{2});
 }
 
 TEST_F(RoundsTest, WhatIsDroppedAndHasNotRunIsGivenUp) {

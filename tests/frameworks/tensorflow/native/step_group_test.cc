@@ -8,10 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abi/byteps.h"
 #include "frameworks/common/attached_session.h"
+#include "frameworks/common/operation.h"
 
 namespace byteps::tensorflow {
 namespace {
@@ -27,16 +29,27 @@ class StepGroupTest : public testing::Test {
   size_t Add(const std::string& name) { return group_.Add(name, Teller(name)); }
 
   StepGroup::GiveUp Teller(const std::string& name) {
-    return [this, name](uint64_t iteration, const std::string& reason) {
+    return [this, name](uint64_t iteration, const std::string& reason, binding::Done ended) {
       given_up_.push_back(iteration == 0 ? name : name + " of iteration " + std::to_string(iteration));
       reason_ = reason;
+      going_on_.push_back(std::move(ended));
+      if (ends_at_once_) EndAll();
     };
   }
 
-  // Whether the operation is sent.
+  // The rounds that are being given up have ended.
+  void EndAll() {
+    for (const binding::Done& ended : std::exchange(going_on_, {})) ended({BPS_CANCELLED, "given up"});
+  }
+
+  // Whether the operation is sent; false, with `waits_`, while rounds before it are given up.
   bool Begin(size_t member, StepGroup::Step step, uint64_t session = 1) {
-    last_ = group_.Begin(member, step, session, Teller("at its beginning"));
-    return last_.ok();
+    waits_ = true;
+    group_.Begin(member, step, session, Teller("at its beginning"), [this](const Outcome& refused) {
+      waits_ = false;
+      last_ = refused;
+    });
+    return !waits_ && last_.ok();
   }
 
   void Fail(StepGroup::Step step, uint64_t session = 1) {
@@ -49,6 +62,9 @@ class StepGroupTest : public testing::Test {
   const size_t c_ = Add("c");
   std::vector<std::string> given_up_;
   std::string reason_;
+  std::vector<binding::Done> going_on_;
+  bool ends_at_once_ = true;
+  bool waits_ = false;
   Outcome last_;
 };
 
@@ -66,8 +82,9 @@ TEST_F(StepGroupTest, AfterAFailureTheRestOfTheStepIsGivenUpAtOnce) {
   EXPECT_THAT(given_up_, ElementsAre("b"));
   EXPECT_THAT(reason_, HasSubstr("'a' of the same step failed: the ranks disagree"));
   EXPECT_FALSE(Begin(b_, {1})) << "TensorFlow had it in flight";
-  EXPECT_EQ(last_.code, BPS_CANCELLED);
+  EXPECT_EQ(last_.code, BPS_FAILED_PRECONDITION) << "what TensorFlow hears first is the cause";
   EXPECT_THAT(last_.message, HasSubstr("the ranks disagree"));
+  EXPECT_FALSE(Begin(a_, {1})) << "called again in the same step";
   Fail({1});
   for (const size_t member : {b_, a_, c_}) EXPECT_TRUE(Begin(member, {2}));
   EXPECT_THAT(given_up_, ElementsAre("b"));
@@ -78,6 +95,7 @@ TEST_F(StepGroupTest, ANewStepGivesUpWhatAnEarlierOneHasLeftOut) {
   EXPECT_TRUE(Begin(b_, {2}));
   EXPECT_THAT(given_up_, ElementsAre("a", "c"));
   EXPECT_FALSE(Begin(a_, {1})) << "the earlier step goes on";
+  EXPECT_EQ(last_.code, BPS_CANCELLED);
   EXPECT_TRUE(Begin(a_, {2}));
   EXPECT_TRUE(Begin(c_, {2}));
   EXPECT_TRUE(Begin(a_, {3}));
@@ -125,14 +143,47 @@ TEST_F(StepGroupTest, IterationsOfALoopMayBeInFlightTogether) {
   EXPECT_TRUE(Begin(c_, {1, 1}));
 }
 
-TEST_F(StepGroupTest, AFunctionMayBeCalledTwiceInAStep) {
-  for (int call = 0; call < 2; ++call) {
-    for (const size_t member : {a_, b_, c_}) EXPECT_TRUE(Begin(member, {1}));
-  }
+TEST_F(StepGroupTest, AFunctionMayBeCalledSeveralTimesInAStep) {
+  // Its calls overlap: the first member is ahead.
+  for (int call = 0; call < 20; ++call) EXPECT_TRUE(Begin(a_, {1}));
+  for (int call = 0; call < 20; ++call) EXPECT_TRUE(Begin(b_, {1}));
+  for (int call = 0; call < 20; ++call) EXPECT_TRUE(Begin(c_, {1}));
+  for (const size_t member : {a_, b_, c_}) EXPECT_TRUE(Begin(member, {2}));
   EXPECT_THAT(given_up_, IsEmpty());
+  EXPECT_TRUE(Begin(a_, {2}));
+  EXPECT_TRUE(Begin(a_, {2}));
+  EXPECT_TRUE(Begin(b_, {2}));
+  Fail({2});
+  EXPECT_THAT(given_up_, ElementsAre("c", "b", "c")) << "of all calls";
+}
+
+TEST_F(StepGroupTest, ManyIterationsOfALoopMayBeInFlightTogether) {
+  for (uint64_t iteration = 1; iteration <= 50; ++iteration) EXPECT_TRUE(Begin(a_, {1, iteration}));
+  for (uint64_t iteration = 1; iteration <= 50; ++iteration) {
+    EXPECT_TRUE(Begin(b_, {1, iteration}));
+    EXPECT_TRUE(Begin(c_, {1, iteration}));
+  }
+  for (const size_t member : {a_, b_, c_}) EXPECT_TRUE(Begin(member, {2}));
+  EXPECT_THAT(given_up_, IsEmpty());
+}
+
+TEST_F(StepGroupTest, AnOperationComesBehindTheRoundsOfItsNameThatAreGivenUp) {
+  const size_t late = group_.Add("late", nullptr);
+  ends_at_once_ = false;
   EXPECT_TRUE(Begin(a_, {1}));
-  Fail({1});
+  EXPECT_TRUE(Begin(a_, {2})) << "its own round was not left out";
   EXPECT_THAT(given_up_, ElementsAre("b", "c"));
+  EXPECT_FALSE(Begin(b_, {2}));
+  EXPECT_TRUE(waits_);
+  EndAll();
+  EXPECT_FALSE(waits_);
+  EXPECT_TRUE(last_.ok());
+  EXPECT_TRUE(Begin(c_, {2}));
+  EXPECT_FALSE(Begin(late, {2}));
+  EXPECT_TRUE(waits_);
+  EXPECT_THAT(given_up_, ElementsAre("b", "c", "at its beginning"));
+  EndAll();
+  EXPECT_FALSE(waits_);
 }
 
 TEST_F(StepGroupTest, AKernelMayBeMadeWhileAStepRuns) {
