@@ -86,7 +86,7 @@ enum class RecordType : uint16_t {
   kAbort = 51,     // AbortBody + reason: this round has failed
   // Among workers, in joins; bodies likewise:
   kJoined = 56,     // JoinBody: the sender has no data left
-  kSeen = 57,       // JoinBody: the sender has told the receiver, which has joined, of all that it has in flight
+  kSeen = 57,       // JoinBody: the sender has told the receiver, which has joined, of what is in flight or has failed
   kAllJoined = 58,  // JoinBody: all have joined, and who was the last
   kTakePart = 59,   // AnnounceBody, TakePartTail: an operation that the receiver, which has joined, takes part in
   // Among processes of one host, of operations on the memory of GPUs; bodies in core/worker/device/gpu_records.h:

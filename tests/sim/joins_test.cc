@@ -472,6 +472,116 @@ TEST(Joins, RoundsThatAreGivenUpCountForThoseThatHaveJoined) {
   });
 }
 
+// One name, or one of a set, of which every rank submits or gives up some rounds of its own.
+struct Sequence {
+  enum class Way { kStages, kPeers, kBoth };
+  std::string name;
+  Way way;
+  std::shared_ptr<ProcessSet> set;
+};
+
+// What was submitted.
+struct Asked {
+  std::vector<std::unique_ptr<Gather>> gathers;
+  std::vector<Call*> calls;
+
+  // nullptr: an operation of this name is in flight.
+  const Request* Submit(SimulatedJob* job, uint32_t rank, const Sequence& sequence, bool staged,
+                        const absl::Status& given_up, Time timeout) {
+    if (staged) {
+      Ask ask;
+      ask.name = sequence.name;
+      ask.shape = {300};
+      ask.input.resize(300 * sizeof(float));
+      ask.timeout = timeout;
+      ask.given_up = given_up;
+      Call* call = job->worker(rank).Submit(ask);
+      if (call == nullptr) return nullptr;
+      calls.push_back(call);
+      return call->request.get();
+    }
+    gathers.push_back(std::make_unique<Gather>(sequence.name, job->workers(), 3, timeout));
+    Collective asked = gathers.back()->asked();
+    asked.set = sequence.set;
+    asked.given_up = given_up;
+    const absl::Status status = job->worker(rank).Collect(asked);
+    if (status.ok()) return asked.request.get();
+    EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
+    gathers.pop_back();
+    return nullptr;
+  }
+  bool ended() const {
+    return std::all_of(gathers.begin(), gathers.end(), [](const auto& each) { return each->request().ended(); }) &&
+           std::all_of(calls.begin(), calls.end(), [](const Call* each) { return each->ended(); });
+  }
+};
+
+// Each rank gives rounds up, or its operations fail, before it joins and before it hears that others have; nothing of
+// these names follows before all have joined. So each rank has come to some of the rounds, and none to all: behind the
+// join all have counted them.
+TEST(Joins, RoundsThatFailedBeforeTheOthersJoinedCountForThem) {
+  ForEachSeed(150, [](uint64_t seed) {
+    SimulatedJob job(OptionsOf(seed, 3));
+    ASSERT_TRUE(job.Start());
+    sim::Random& random = job.fabric().random();
+    const uint32_t size = job.workers();
+    const std::shared_ptr<ProcessSet> all = ProcessSet::All(size);
+    const std::vector<Sequence> sequences = {
+        {"stages", Sequence::Way::kStages, all},
+        {"peers", Sequence::Way::kPeers, all},
+        {"both", Sequence::Way::kBoth, all},
+        {"set", Sequence::Way::kPeers, *ProcessSet::Make("", std::vector<int32_t>{0, 2}, size)},
+    };
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      SCOPED_TRACE("repeat " + std::to_string(repeat));
+      Asked before;
+      std::vector<std::vector<const Request*>> given_up(size);
+      std::vector<uint64_t> left(size);
+      for (uint64_t& each : left) each = random.Below(8);
+      std::vector<std::shared_ptr<Request>> joins(size);
+      for (uint32_t joined = 0; joined < size;) {
+        const auto rank = static_cast<uint32_t>(random.Below(size));
+        if (joins[rank] != nullptr) continue;
+        if (left[rank]-- == 0) {
+          // What it gives up behind an operation in flight has its turn first.
+          ASSERT_TRUE(job.RunUntil([&] {
+            return std::all_of(given_up[rank].begin(), given_up[rank].end(),
+                               [](const Request* each) { return each->ended(); });
+          }));
+          joins[rank] = JoinOn(&job, rank);
+          ++joined;
+        } else if (const Sequence& sequence = sequences[random.Below(sequences.size())]; sequence.set->PlaceOf(rank)) {
+          const bool staged =
+              sequence.way == Sequence::Way::kStages || (sequence.way == Sequence::Way::kBoth && random.Chance(0.5));
+          const absl::Status why = random.Chance(0.6) ? absl::CancelledError("for a test") : absl::OkStatus();
+          const Request* request =
+              before.Submit(&job, rank, sequence, staged, why, random.Between(100, 1000) * kMillisecond);
+          if (request != nullptr && !why.ok()) given_up[rank].push_back(request);
+        }
+        if (random.Chance(0.5)) job.RunFor(random.Between(0, 300) * kMillisecond);
+      }
+      ASSERT_TRUE(job.RunUntil([&] { return AllEnded(joins) && before.ended(); }));
+      for (const auto& each : joins) ASSERT_TRUE(each->outcome().ok()) << each->outcome();
+      for (int way = 0; way < 2; ++way) {
+        Asked after;
+        for (const Sequence& sequence : sequences) {
+          const bool staged =
+              sequence.way == Sequence::Way::kStages || (sequence.way == Sequence::Way::kBoth && way == 0);
+          for (const int32_t rank : sequence.set->ranks()) {
+            ASSERT_NE(after.Submit(&job, static_cast<uint32_t>(rank), sequence, staged, {}, 600 * kSecond), nullptr);
+          }
+        }
+        ASSERT_TRUE(job.RunUntil([&] { return after.ended(); }, 20 * kSecond));
+        for (const Call* each : after.calls) ASSERT_TRUE(each->ok()) << each->outcome();
+        for (const auto& each : after.gathers) {
+          ASSERT_TRUE(each->request().outcome().ok()) << each->request().outcome();
+        }
+      }
+    }
+    job.Finish();
+  });
+}
+
 TEST(Joins, ADeathIsToldToThoseThatWait) {
   ForEachSeed(40, [](uint64_t seed) {
     JobOptions options = OptionsOf(3);  // four, through a server

@@ -231,7 +231,7 @@ TEST(Ways, ARankHasJoinedMeanwhile) {
       joins.push_back(request);
     };
     join(2);
-    job.RunFor(random.Between(200, 300) * kMillisecond);  // so the others have heard of it
+    job.RunFor(random.Between(0, 300) * kMillisecond);  // the others have heard of it, or not
     const Gather gather("x", 3, 10);
     // No rank can take part with zeros in a broadcast of its own.
     Ask ask = FloatAsk("x", 10);

@@ -1,5 +1,6 @@
 #include "core/worker/collectives/absent_part.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -57,6 +58,11 @@ std::vector<std::byte> AbsentPart::Encode() const {
   put(std::as_bytes(std::span<const int32_t>(ranks)));
   put(std::as_bytes(std::span<const char>(set_name)));
   return asked.Encode(bytes);
+}
+
+bool AbsentPart::Concerns(uint32_t rank) const {
+  if (IsPairwise(asked.kind())) return asked.body.peer == static_cast<int32_t>(rank);
+  return std::find(ranks.begin(), ranks.end(), static_cast<int32_t>(rank)) != ranks.end();
 }
 
 absl::Status AbsentPart::CheckGap(uint64_t seen) const {

@@ -37,6 +37,8 @@ struct AbsentPart {
   bool through_stages = false;  // the way of bps_push_pull; body.id has no meaning then
 
   static AbsentPart Of(const Collective& asked, int32_t own_rank, uint64_t round);
+  // Is that rank to take part in it?
+  bool Concerns(uint32_t rank) const;
   // Of the rounds of this operation this rank has seen so many. INTERNAL: no worker of this release asks for this one.
   absl::Status CheckGap(uint64_t seen) const;
   // INVALID_ARGUMENT: it breaks the protocol.

@@ -118,6 +118,9 @@ void Collectives::Leave(PeerRound* round, const absl::Status& outcome) {
   alarms_.erase({round->deadline(), round->serial()});
   alarms_.erase({round->release_at(), round->serial()});
   const Collective asked = round->asked();
+  if (!outcome.ok() && !stopped_ && !joins_.Holds(asked.request.get())) {
+    joins_.Remember(AbsentPart::Of(asked, own_rank_, round->number()));
+  }
   requests_.erase(asked.request.get());
   rounds_.Erase(round);
   LeavePlace(asked);

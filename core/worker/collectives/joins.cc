@@ -79,6 +79,12 @@ void Joins::Tell(Time now, uint32_t rank, const AbsentPart& part) {
   links_->Send(rank, wire::RecordType::kTakePart, part.Encode());
 }
 
+void Joins::Remember(AbsentPart part) {
+  if (joins_.size() < 2) return;
+  AbsentPart& latest = failed_[part.asked.body.id];
+  if (latest.ranks.empty() || latest.asked.body.round < part.asked.body.round) latest = std::move(part);
+}
+
 std::byte* Joins::Hold(const Request* request, uint64_t bytes) {
   AlignedMemory& memory = held_[request];
   memory = AlignedMemory(bytes);  // zeros
@@ -126,6 +132,9 @@ bool Joins::OnJoined(Time now, uint32_t rank, const wire::JoinBody& join) {
 void Joins::Absent(Time now, uint32_t rank) {
   absent_.push_back(rank);
   handler_->OnAbsent(now, rank);
+  for (const auto& [id, part] : failed_) {
+    if (part.Concerns(rank)) Tell(now, rank, part);
+  }
   links_->Want(now, rank);
   links_->Send(rank, wire::RecordType::kSeen, BytesOf(wire::JoinBody{joins_[rank], 0}));
 }
@@ -160,6 +169,7 @@ void Joins::MaybeEnd(Time now) {
   ended_ = number;
   told_ = false;
   absent_.clear();
+  failed_.clear();
   if (asked_.last_rank != nullptr) *asked_.last_rank = last->second;
   last_.erase(last);
   joined_.store(false, std::memory_order_release);

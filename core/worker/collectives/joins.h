@@ -8,9 +8,10 @@
 // How it goes. There is no negotiation that a rank without data could answer, so the others tell it what to take part
 // in:
 //
-//   1. JOINED goes to all. Each rank then tells the joined one of its operations in flight (TAKE_PART), answers with
-//      SEEN, and tells it of every operation that it submits from then on. All ranks tell it, so that it hears of what
-//      one has submitted and another has not; rounds are counted alike everywhere, so the second word is ignored.
+//   1. JOINED goes to all. Each rank then tells the joined one of its operations in flight (TAKE_PART), and of those
+//      that have failed, answers with SEEN, and tells it of every operation that it submits from then on. All ranks
+//      tell it, so that it hears of what one has submitted and another has not; rounds are counted alike everywhere, so
+//      the second word is ignored.
 //   2. The joined rank takes part as if its user had called, with zeros: by the same ways, through servers, among the
 //      workers of a host, or among workers. So nothing else knows of joins. What has no result with zeros it gives up,
 //      in words for all.
@@ -18,6 +19,10 @@
 //      came last. So a rank that went on when another had joined comes behind it. A join is over when that is
 //      known, every other rank has joined and has said SEEN (links keep their order: no TAKE_PART comes afterwards),
 //      and what was taken part in has ended.
+//
+// What has failed. A round that ends well, all ranks have submitted. One that fails, some may never come to, and no one
+// else tells them: so each rank remembers the latest that has failed of each name (the joined one counts those before
+// it, too) until its next join is over, when all have counted it.
 //
 // Joins are numbered. A rank may join for the next time while others have not ended the join before: it counts as
 // absent for them when they have.
@@ -93,6 +98,8 @@ class Joins {
   // FAILED_PRECONDITION while there are any.
   absl::Status CheckAllPresent() const;
   void Tell(Time now, uint32_t rank, const AbsentPart& part);
+  // A round of this rank has failed: ranks that join later are told of it, too.
+  void Remember(AbsentPart part);
 
   // The memory of an operation that this rank takes part in, until Drop.
   std::byte* Hold(const Request* request, uint64_t bytes);
@@ -136,6 +143,7 @@ class Joins {
   };
   std::map<uint64_t, Come> come_;  // by join
   std::vector<uint32_t> absent_;
+  std::map<uint64_t, AbsentPart> failed_;  // by id: the latest round, since the last join
   JoinAsked asked_;
   Time heard_ = 0;                  // when this rank was last told of an operation
   std::deque<AbsentPart> waiting_;  // for the end of earlier rounds

@@ -427,7 +427,10 @@ void Engine::OnStageFatal(const absl::Status& why, uint32_t member) {
 
 void Engine::End(Operation* operation, const absl::Status& outcome) {
   TensorName& name = operation->asked.tensor->name();
-  if (!outcome.ok() && collectives_ != nullptr) collectives_->FailStaged(*operation, outcome);
+  if (!outcome.ok() && collectives_ != nullptr) {
+    collectives_->FailStaged(*operation, outcome);
+    if (failure_.ok()) RememberFailed(*operation);
+  }
   const std::shared_ptr<Request> request = std::move(operation->asked.request);
   by_request_.erase(request.get());
   if (collectives_ == nullptr || !collectives_->joins().Drop(request.get())) {

@@ -184,7 +184,9 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   TensorName* OnName(const std::string& text) override { return tensors_.Name(text); }
   Operation* OnStaged(uint64_t id, uint64_t round) override;
   void OnClash(Time now, Operation* staged, const absl::Status& why) override { Abort(now, staged, why); }
+  AbsentPart AbsentPartOf(const Operation& operation) const;
   void TellAbsent(Time now, const Operation& operation, uint32_t rank);
+  void RememberFailed(const Operation& operation);
   void Refuse(Time now, Submission asked, const absl::Status& why);
   void RefuseTaken(Operation* operation, const absl::Status& why);
   void Owe(const Operation& operation, const absl::Status& why);

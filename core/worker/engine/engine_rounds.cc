@@ -13,8 +13,7 @@ namespace byteps {
 
 // ---- Joins ----
 
-void Engine::TellAbsent(Time now, const Operation& operation, uint32_t rank) {
-  if (operation.asked.tensor->asynchronous()) return;  // waits for no other rank
+AbsentPart Engine::AbsentPartOf(const Operation& operation) const {
   const Submission& from = operation.asked;
   Collective asked;
   asked.kind = from.kind == wire::Operation::kPushPull ? CollectiveKind::kAllReduce : CollectiveKind::kBroadcast;
@@ -33,7 +32,19 @@ void Engine::TellAbsent(Time now, const Operation& operation, uint32_t rank) {
   asked.timeout = from.timeout;
   AbsentPart part = AbsentPart::Of(asked, static_cast<int32_t>(own_rank_), operation.round);
   part.through_stages = true;
-  collectives_->joins().Tell(now, rank, part);
+  return part;
+}
+
+void Engine::TellAbsent(Time now, const Operation& operation, uint32_t rank) {
+  if (operation.asked.tensor->asynchronous()) return;  // waits for no other rank
+  collectives_->joins().Tell(now, rank, AbsentPartOf(operation));
+}
+
+// A rank that joins later may not have come to it.
+void Engine::RememberFailed(const Operation& operation) {
+  Joins& joins = collectives_->joins();
+  if (operation.asked.tensor->asynchronous() || joins.Holds(operation.asked.request.get())) return;
+  joins.Remember(AbsentPartOf(operation));
 }
 
 void Engine::OnAbsent(Time now, uint32_t rank) {
