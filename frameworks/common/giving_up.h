@@ -6,8 +6,8 @@
 //     GiveUpPushPull(TheSession(), tensor, op, reason, giving_up.One());
 //     giving_up.Then([=] { PushPull(...); });   // now, if none is being given up, or when the last one has ended
 //
-// Threads: any. What waits is called on the thread that has ended the last one, a thread of the library perhaps: it must
-// not block. Lives as long as a round is being given up.
+// Threads: any. What waits is called on the thread that has ended the last one, a thread of the library perhaps: it
+// must not block. Lives as long as a round is being given up.
 #ifndef BYTEPS_FRAMEWORKS_COMMON_GIVING_UP_H_
 #define BYTEPS_FRAMEWORKS_COMMON_GIVING_UP_H_
 

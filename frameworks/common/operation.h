@@ -45,8 +45,8 @@ void Broadcast(const AttachedSession& session, const TensorSpec& tensor, const v
                int64_t priority, Done done);
 
 // Uses the next round of such an operation up without taking part (bps_give_up): its framework leaves it out. `reason`
-// is for people. Until `ended` runs the name is in flight; what goes wrong is that of the session, which the other ranks
-// hear anyway.
+// is for people. Until `ended` runs the name is in flight; what goes wrong is that of the session, which the other
+// ranks hear anyway.
 void GiveUpPushPull(const AttachedSession& session, const TensorSpec& tensor, int32_t op, const char* reason,
                     Done ended);
 void GiveUpBroadcast(const AttachedSession& session, const TensorSpec& tensor, int32_t root, const char* reason,
