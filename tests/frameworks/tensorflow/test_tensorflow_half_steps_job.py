@@ -193,7 +193,9 @@ class _Group:
     def _run(self, value: tf.Tensor, name: str) -> list[tf.Tensor]:
         given = [tf.numpy_function(self._wait, [index, value], tf.float32, stateful=False) for index in range(2)]
         sums = bps.grouped_push_pull([tf.ensure_shape(each, value.shape) for each in given], op=bps.Sum, name=name)
-        return [tf.numpy_function(self._tell, [index, each], tf.float32) for index, each in enumerate(sums)]
+        return [
+            tf.numpy_function(self._tell, [index, each], tf.float32, stateful=False) for index, each in enumerate(sums)
+        ]
 
     def __call__(self, value: float) -> list[tf.Tensor]:
         self._reduced.clear()
