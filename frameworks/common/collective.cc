@@ -123,7 +123,7 @@ void GiveUp(const AttachedSession& session, const CollectiveSpec& spec, const ch
     args.user = pending.get();
     const Match match(spec.tensor.match);
     args.ext = match.ext();
-    bps_status* error = GiveUpRound(args, reason, [&](const bps_collective_args& with, bps_request** request) {
+    bps_status* error = GiveUpRound(library, args, reason, [&](const bps_collective_args& with, bps_request** request) {
       return library.bps_collective(open, &with, request);
     });
     // Accepted: it may have ended already.

@@ -104,7 +104,7 @@ void GiveUpPushPull(const AttachedSession& session, const TensorSpec& tensor, in
            args.user = pending;
            const Match match(tensor.match);
            args.ext = match.ext();
-           return GiveUpRound(args, reason, [&](const bps_push_pull_args& with, bps_request** request) {
+           return GiveUpRound(library, args, reason, [&](const bps_push_pull_args& with, bps_request** request) {
              return library.bps_push_pull(open, &with, request);
            });
          });
@@ -121,7 +121,7 @@ void GiveUpBroadcast(const AttachedSession& session, const TensorSpec& tensor, i
            args.user = pending;
            const Match match(tensor.match);
            args.ext = match.ext();
-           return GiveUpRound(args, reason, [&](const bps_broadcast_args& with, bps_request** request) {
+           return GiveUpRound(library, args, reason, [&](const bps_broadcast_args& with, bps_request** request) {
              return library.bps_broadcast(open, &with, request);
            });
          });

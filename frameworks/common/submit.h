@@ -33,12 +33,17 @@ class Match {
 // Calls `submit` with `args` as of a round that is given up, and with no request; its error. The end is told as `args`
 // say.
 template <typename Args, typename Submit>
-bps_status* GiveUpRound(const Args& args, const char* reason, const Submit& submit) {
+bps_status* GiveUpRound(const Library& library, const Args& args, const char* reason, const Submit& submit) {
   bps_give_up give_up = BPS_GIVE_UP_INIT;
   give_up.reason = reason;
   give_up.ext.next = args.ext;  // what the others compare is in it
   Args round = args;
   round.ext = &give_up.ext;
+  bps_status* error = submit(round, nullptr);
+  if (error == nullptr || library.bps_status_code(error) != BPS_INVALID_ARGUMENT) return error;
+  // The reason may be the text of another error, cut in the middle of a character.
+  library.bps_status_free(error);
+  give_up.reason = nullptr;
   return submit(round, nullptr);
 }
 
@@ -50,8 +55,8 @@ bps_status* SubmitRound(const Library& library, const Args& args, bps_request** 
   Args round = args;
   round.done = nullptr;
   round.user = nullptr;
-  library.bps_status_free(
-      GiveUpRound(round, "its program submitted it while another operation of this name was in flight there", submit));
+  library.bps_status_free(GiveUpRound(
+      library, round, "its program submitted it while another operation of this name was in flight there", submit));
   return error;
 }
 

@@ -73,6 +73,9 @@ class Programs:
     def attach(self, native: _native.Session) -> None:
         """Of byteps.session.Follower. Nothing: handlers use the shim."""
 
+    def joined(self, native: _native.Session) -> None:
+        """Of byteps.session.Follower. Nothing: handlers use the shim."""
+
     def leave(self) -> None:
         """Waits for the programs that this thread has dispatched. Raises JaxRuntimeError for an operation that failed,
         and whose error has not come to Python."""

@@ -18,6 +18,9 @@ class _Engine:
         """Runs what was pushed. Raises MXNetError for an operation that failed and that was not waited for."""
         mx.nd.waitall()
 
+    def joined(self, native: _native.Session) -> None:
+        """Nothing: kernels use the shim."""
+
     def detach(self, native: _native.Session) -> None:
         """Nothing: kernels use the shim."""
 

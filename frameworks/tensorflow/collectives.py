@@ -12,7 +12,7 @@ from byteps.process_set import ProcessSet
 from byteps.reduce_op import Average, ReduceOp, Sum
 from byteps.session import current_session
 from byteps.tensorflow.library import OPS, refuse_xla
-from byteps.tensorflow.names import step_group, unique_in_graph
+from byteps.tensorflow.names import graph_number, step_group, unique_in_graph
 
 import tensorflow as tf
 
@@ -22,10 +22,13 @@ def set_ranks(process_set: ProcessSet) -> tuple[int, ...]:
     return () if process_set.native() is None else tuple(process_set.ranks or ())
 
 
-def static_shape(tensor: tf.Tensor, group: str) -> list[int]:
-    """The shape as the ops take it where it is known before they run, else [-1]; also without a group, where it is not
-    needed and kernels would be made for each shape."""
-    return tensor.shape.as_list() if group and tensor.shape.is_fully_defined() else [-1]
+def in_step_group(tensor: tf.Tensor, group: str) -> dict[str, Any]:
+    """The attributes of an op of a group of names.step_group(). The shape is [-1] where it is not known before the op
+    runs. None of them without a group: kernels would be made for each shape."""
+    if not group:
+        return {}
+    shape = tensor.shape.as_list() if tensor.shape.is_fully_defined() else [-1]
+    return {"group": group, "graph": graph_number(), "static_shape": shape}
 
 
 def collective(
@@ -62,8 +65,7 @@ def collective(
         root_rank=root_rank,
         ranks=list(ranks),
         priority=priority,
-        group=group,
-        static_shape=static_shape(tensor, group),
+        **in_step_group(tensor, group),
     )
     if not tf.executing_eagerly():
         same = kind in (_native.ALL_REDUCE, _native.BROADCAST)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 from zlib import crc32
@@ -35,6 +37,7 @@ class _Counts:
     construct: tuple[str, int] | None = None  # of a branch or loop: which one of the graph around it
     made: Counter[str] = field(default_factory=Counter)
     given: dict[tuple[tuple[str, int], str], list[int]] = field(default_factory=dict)
+    number: int = field(default_factory=partial(next, itertools.count(1)))  # of the graph, in this process
 
 
 _COUNTS: WeakKeyDictionary[Any, _Counts] = WeakKeyDictionary()
@@ -80,6 +83,14 @@ def unique_in_graph(name: str) -> str:
         return name
     number = _number_in(tf.compat.v1.get_default_graph(), name)
     return name if number == 1 else f"{name}.{number}"
+
+
+def graph_number() -> int:
+    """Which graph is being traced; 0: none. Graphs of the same function have numbers of their own."""
+    if tf.executing_eagerly():
+        return 0
+    counts = _COUNTS.setdefault(tf.compat.v1.get_default_graph(), _Counts())
+    return counts.number
 
 
 def step_group(names: Sequence[str], *of: Any) -> str:

@@ -29,7 +29,7 @@ from byteps.errors import UnimplementedError
 from byteps.process_set import ProcessSet, check_process_set, global_process_set
 from byteps.reduce_op import Adasum, Average, ReduceOp, Sum, choose_op
 from byteps.session import current_session
-from byteps.tensorflow.collectives import collective, gradient_name, of_root, set_ranks, static_shape
+from byteps.tensorflow.collectives import collective, gradient_name, in_step_group, of_root, set_ranks
 from byteps.tensorflow.compression import Compression, check_compression
 from byteps.tensorflow.library import OPS, check_device, check_reduction, refuse_xla, sendable
 from byteps.tensorflow.names import group_names, operation_name, step_group
@@ -58,9 +58,7 @@ def _reduce_sent(
 ) -> tf.Tensor:
     if ranks or op is Adasum:  # servers sum parts of tensors, of all ranks
         return collective(_native.ALL_REDUCE, sent, name, ranks, priority, op, group=group)[0]
-    return OPS.byteps_push_pull(
-        sent, tensor_name=name, op=int(op), priority=priority, group=group, static_shape=static_shape(sent, group)
-    )
+    return OPS.byteps_push_pull(sent, tensor_name=name, op=int(op), priority=priority, **in_step_group(sent, group))
 
 
 @tf.RegisterGradient("BytepsPushPull")

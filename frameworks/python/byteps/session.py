@@ -77,7 +77,10 @@ class Session:
     def join(self, timeout: float | None) -> int:
         """See byteps.join. Behind it unnamed operations of all ranks meet again: a rank that ran out of data has
         started fewer of them than the others."""
-        last = self.native.join(timeout)
+        try:
+            last = self.native.join(timeout)
+        finally:
+            CURRENT.tell_joined(self)
         # Alternately in the two halves of the circle: what was started before may be in flight still, under its name.
         self._first = 0 if self._first else _MAX_NUMBERS // 2
         self._numbers = defaultdict(partial(itertools.count, self._first))
@@ -94,6 +97,9 @@ class Follower(Protocol):
     def leave(self) -> None:
         """The session is about to leave the job: what a framework holds back is to be submitted now. It may raise: that
         is the error of an operation that is not told elsewhere."""
+
+    def joined(self, native: _native.Session) -> None:
+        """This rank has joined: it has taken part, with zeros, in what it had left out."""
 
     def detach(self, native: _native.Session) -> None:
         """The session is about to be closed: no call on it may be running when this returns, nor come later."""
@@ -142,6 +148,13 @@ class _Holder:
             if self._session is not None and self._session.is_own():
                 follower.attach(self._session.native)
             self._followers.append(follower)
+
+    def tell_joined(self, session: Session) -> None:
+        """Tells the followers that this session has joined."""
+        with self._lock:
+            if session is self._session and session.is_own():
+                for follower in self._followers:
+                    follower.joined(session.native)
 
     def close(self, timeout: float | None) -> None:
         """Leaves the job and closes the session, if one is open in this process."""

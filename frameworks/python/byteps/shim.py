@@ -53,6 +53,10 @@ class Shim:
     def leave(self) -> None:
         """Of byteps.session.Follower. Kernels hold nothing back."""
 
+    def joined(self, native: _native.Session) -> None:
+        """Of byteps.session.Follower. As a new session: kernels forget what they have left out."""
+        self.attach(native)
+
     def detach(self, native: _native.Session) -> None:
         """Of byteps.session.Follower."""
         self.library.bps_shim_detach(native.address)

@@ -101,12 +101,14 @@ __attribute__((constructor)) void RegisterAll() {
   if (api == nullptr) return;
   // Of operations that run together (step_group.h), which know their shape before they run, or {-1}.
   constexpr const char* kGroup = "group: string = ''";
+  constexpr const char* kGraph = "graph: int = 0";
   constexpr const char* kShape = "static_shape: list(int) = [-1]";
-  Register<PushPullOp>(*api, {}, {}, {"op: int", "asynchronous: bool = false", kGroup, kShape}, InferShape);
+  Register<PushPullOp>(*api, {}, {}, {"op: int", "asynchronous: bool = false", kGroup, kGraph, kShape}, InferShape);
   Register<BroadcastOp>(*api, {}, {}, {"root_rank: int"}, InferShape);
-  Register<CollectiveOp>(*api, {"splits"}, {"rows"},
-                         {"kind: int", "op: int = 0", "root_rank: int = 0", "ranks: list(int) = []", kGroup, kShape},
-                         InferNoShape);
+  Register<CollectiveOp>(
+      *api, {"splits"}, {"rows"},
+      {"kind: int", "op: int = 0", "root_rank: int = 0", "ranks: list(int) = []", kGroup, kGraph, kShape},
+      InferNoShape);
 }
 
 }  // namespace

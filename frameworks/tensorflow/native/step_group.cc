@@ -1,7 +1,7 @@
 #include "frameworks/tensorflow/native/step_group.h"
 
 #include <algorithm>
-#include <map>
+#include <cstddef>
 #include <utility>
 
 #include "abi/byteps.h"
@@ -12,7 +12,7 @@ namespace {
 using binding::Outcome;
 
 // Ended runs that are remembered, whose operations TensorFlow may still begin.
-constexpr size_t kRuns = 8;
+constexpr ptrdiff_t kRuns = 8;
 
 constexpr const char* kEnded = "a step of its program ended before this operation";
 
@@ -28,19 +28,21 @@ StepGroup& StepGroup::Of(const std::string& name) {
   return *group;
 }
 
-size_t StepGroup::Add(const std::string& name, GiveUp give_up) {
+StepGroup::Place StepGroup::Add(const std::string& name, int64_t graph, GiveUp give_up) {
   const std::lock_guard lock(mutex_);
   const auto known =
       std::find_if(members_.begin(), members_.end(), [&](const Member& each) { return each.name == name; });
+  const auto member = static_cast<size_t>(known - members_.begin());
   if (known == members_.end()) {
     members_.push_back({name, std::move(give_up), {}, std::make_unique<binding::GivingUp>()});
-    return members_.size() - 1;
+  } else {
+    known->give_up = std::move(give_up);
   }
-  known->give_up = std::move(give_up);
-  return static_cast<size_t>(known - members_.begin());
+  graphs_[graph].insert(member);
+  return {member, graph};
 }
 
-void StepGroup::Begin(size_t member, const Step& step, uint64_t session, const GiveUp& give_up,
+void StepGroup::Begin(const Place& place, const Step& step, uint64_t session, const GiveUp& give_up,
                       const binding::Done& start) {
   Calls calls;
   Outcome refused;
@@ -50,10 +52,11 @@ void StepGroup::Begin(size_t member, const Step& step, uint64_t session, const G
     // Of a session that is over: the operation fails by itself.
     if (session >= session_) {
       Enter(session);
-      if (Run* run = RunFor(member, step, &calls, &refused)) {
-        run->states[member] = State::kBegun;
-        --run->waiting;
-        Member& own = members_[member];
+      if (Run* run = RunFor(place, step, &calls, &refused)) {
+        State& state = run->states[place.member];
+        if (state == State::kWaiting) --run->waiting;
+        state = State::kBegun;
+        Member& own = members_[place.member];
         for (const uint64_t iteration : own.owed) {
           calls.push_back(
               [&give_up, iteration, ended = own.giving_up_rounds->One()] { give_up(iteration, kEnded, ended); });
@@ -81,7 +84,7 @@ void StepGroup::Fail(const Step& step, uint64_t session, const std::string& name
   for (const auto& call : calls) call();
 }
 
-StepGroup::Run* StepGroup::RunFor(size_t member, const Step& step, Calls* calls, Outcome* why) {
+StepGroup::Run* StepGroup::RunFor(const Place& place, const Step& step, Calls* calls, Outcome* why) {
   for (Run& run : runs_) {
     if (!(run.step == step)) continue;
     if (run.closed) {
@@ -89,27 +92,24 @@ StepGroup::Run* StepGroup::RunFor(size_t member, const Step& step, Calls* calls,
       return nullptr;
     }
     // Its kernel may have been made while the step ran.
-    run.waiting += members_.size() - run.states.size();
-    run.states.resize(members_.size(), State::kWaiting);
-    if (run.states[member] == State::kWaiting) return &run;
+    run.states.resize(members_.size(), State::kNone);
+    if (run.states[place.member] == State::kNone || run.states[place.member] == State::kWaiting) return &run;
   }
-  return &New(step, calls);
+  return &New(place.graph, step, calls);
 }
 
-StepGroup::Run& StepGroup::New(const Step& step, Calls* calls) {
+StepGroup::Run& StepGroup::New(int64_t graph, const Step& step, Calls* calls) {
   for (Run& run : runs_) {
     // Calls of one function, or iterations of one loop, may be in flight together.
     if (run.step.id != step.id) Close(run, {BPS_CANCELLED, kEnded}, calls);
   }
-  size_t ended = static_cast<size_t>(
-      std::count_if(runs_.begin(), runs_.end(), [](const Run& run) { return run.closed || run.waiting == 0; }));
-  while (ended >= kRuns) {
-    const auto oldest =
-        std::find_if(runs_.begin(), runs_.end(), [](const Run& run) { return run.closed || run.waiting == 0; });
-    runs_.erase(oldest);
-    --ended;
+  const auto has_ended = [](const Run& run) { return run.closed || run.waiting == 0; };
+  for (auto ended = std::count_if(runs_.begin(), runs_.end(), has_ended); ended >= kRuns; --ended) {
+    runs_.erase(std::find_if(runs_.begin(), runs_.end(), has_ended));
   }
-  runs_.push_back({step, std::vector<State>(members_.size(), State::kWaiting), members_.size(), false, {}});
+  const std::set<size_t>& of_graph = graphs_[graph];
+  runs_.push_back({step, std::vector<State>(members_.size(), State::kNone), of_graph.size(), false, {}});
+  for (const size_t member : of_graph) runs_.back().states[member] = State::kWaiting;
   return runs_.back();
 }
 

@@ -11,8 +11,8 @@
 // iterations.
 //
 //     StepGroup& group = StepGroup::Of("gradients of the model");
-//     const size_t member = group.Add("gradient.a", give_up);            // a kernel that is made
-//     group.Begin(member, step, session, give_up_here, [](const Outcome& refused) { ... });  // it runs
+//     const StepGroup::Place place = group.Add("gradient.a", graph, give_up);  // a kernel that is made
+//     group.Begin(place, step, session, give_up_here, [](const Outcome& refused) { ... });  // it runs
 //     group.Fail(step, session, "gradient.a", outcome);                 // it has failed
 //
 // Threads: any.
@@ -23,8 +23,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,20 +52,27 @@ class StepGroup {
   // The group of this name. It lives as long as the process, whose graphs come and go.
   static StepGroup& Of(const std::string& name);
 
-  // The member of this name, which several graphs may have. `give_up` replaces that of an earlier one; empty: it can be
-  // given up only when it begins again, since its shape is not known before.
-  size_t Add(const std::string& name, GiveUp give_up);
+  // A member in a graph.
+  struct Place {
+    size_t member = 0;
+    int64_t graph = 0;
+  };
+
+  // The member of this name. Graphs that were traced one after another share it; a step consists of those of its graph.
+  // `give_up` replaces that of an earlier one; empty: it can be given up only when it begins again, since its shape is
+  // not known before.
+  Place Add(const std::string& name, int64_t graph, GiveUp give_up);
 
   // A member's operation may be sent: `start` is called with OK, now or when the rounds of this member that are being
   // given up have ended; or with why it is not sent, and ends so. What the member owes is given up by `give_up`.
   // `session` counts the process's sessions: nothing is left out of an earlier one.
-  void Begin(size_t member, const Step& step, uint64_t session, const GiveUp& give_up, const binding::Done& start);
+  void Begin(const Place& place, const Step& step, uint64_t session, const GiveUp& give_up, const binding::Done& start);
 
   // A member's operation has failed, or could not begin: gives up what has not begun of the step.
   void Fail(const Step& step, uint64_t session, const std::string& name, const binding::Outcome& outcome);
 
  private:
-  enum class State : uint8_t { kWaiting, kBegun, kGivenUp };
+  enum class State : uint8_t { kNone, kWaiting, kBegun, kGivenUp };  // kNone: not of this graph
   struct Member {
     std::string name;
     GiveUp give_up;
@@ -72,7 +81,7 @@ class StepGroup {
   };
   struct Run {
     Step step;
-    std::vector<State> states;  // of the members that were there when it began
+    std::vector<State> states;  // of the members
     size_t waiting = 0;         // of these
     bool closed = false;
     binding::Outcome why;  // it was closed
@@ -82,9 +91,9 @@ class StepGroup {
 
   // The run in which the member begins: the first one of this step where it waits, or a new one. nullptr: it is not to
   // begin, for `why`.
-  Run* RunFor(size_t member, const Step& step, Calls* calls, binding::Outcome* why);
+  Run* RunFor(const Place& place, const Step& step, Calls* calls, binding::Outcome* why);
   // A new run, which ends earlier steps.
-  Run& New(const Step& step, Calls* calls);
+  Run& New(int64_t graph, const Step& step, Calls* calls);
   void Close(Run& run, const binding::Outcome& why, Calls* calls);
   // Forgets what belongs to an earlier session.
   void Enter(uint64_t session);
@@ -92,7 +101,8 @@ class StepGroup {
   std::mutex mutex_;
   uint64_t session_ = 0;
   std::vector<Member> members_;
-  std::deque<Run> runs_;  // the oldest first
+  std::map<int64_t, std::set<size_t>> graphs_;  // their members
+  std::deque<Run> runs_;                        // the oldest first
 };
 
 }  // namespace byteps::tensorflow

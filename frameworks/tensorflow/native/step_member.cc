@@ -23,7 +23,7 @@ void StepMember::Join(const Attributes& attributes, const std::string& name, Giv
       given(shape, iteration, reason, std::move(ended));
     };
   }
-  index_ = group_->Add(name_, std::move(with_shape));
+  place_ = group_->Add(name_, attributes.Number("graph"), std::move(with_shape));
 }
 
 StepMember::Place StepMember::Of(const CApi& api, TF_OpKernelContext* context, const Iteration& iteration) const {
@@ -36,7 +36,7 @@ void StepMember::Begin(const Place& place, const std::vector<int64_t>& shape, co
   const auto give_up = [&](uint64_t iteration, const std::string& reason, Done ended) {
     give_up_(shape, iteration, reason, std::move(ended));
   };
-  group_->Begin(index_, place.step, place.session, give_up, start);
+  group_->Begin(place_, place.step, place.session, give_up, start);
 }
 
 void StepMember::Fail(const Place& place, const Outcome& outcome) const {

@@ -36,7 +36,8 @@ class StepMember {
   using GiveUp = std::function<void(const std::vector<int64_t>& shape, uint64_t iteration, const std::string& reason,
                                     binding::Done ended)>;
 
-  // Reads the attributes `group`, empty for an operation of no group, and `static_shape`, {-1} if it is not known.
+  // Reads the attributes `group`, empty for an operation of no group, `graph`, the number of that it was traced in, and
+  // `static_shape`, {-1} if it is not known.
   // `any_shape` does where it is not; empty: none does.
   void Join(const Attributes& attributes, const std::string& name, GiveUp give_up,
             const std::optional<std::vector<int64_t>>& any_shape);
@@ -47,7 +48,7 @@ class StepMember {
 
  private:
   StepGroup* group_ = nullptr;  // nullptr: none
-  size_t index_ = 0;
+  StepGroup::Place place_;
   std::string name_;
   GiveUp give_up_;
 };

@@ -121,8 +121,8 @@ class TorchState(ObjectState):
         model: a torch.nn.Module, or None.
         optimizer: a torch.optim.Optimizer or DistributedOptimizer, or None.
         others: by name: modules, optimizers and ElasticSamplers are saved and shared by their own means; what has a
-            state_dict and load_state_dict, such as learning rate schedulers and GradScaler, by these; everything else
-            by pickling.
+            state_dict and load_state_dict, such as learning rate schedulers and GradScaler, by these (sync() loads the
+            root's on all ranks); everything else by pickling.
 
     Raises:
         TypeError: in an assignment, if a module, optimizer, sampler or scheduler is to be replaced by something else; a

@@ -239,6 +239,41 @@ def _again_and_again_in_a_step() -> None:
         np.testing.assert_allclose(found[1], np.broadcast_to(2 * values, [20, _LARGE]))
 
 
+def _behind_a_join() -> None:
+    """A rank that joins takes part in what it had left out: it is not given up again."""
+    _init()
+    model = _Model("join")
+    step = tf.function(model.gradients)
+    model.fails = bps.rank() == 1
+    if bps.rank() == 1:
+        with pytest.raises(tf.errors.OpError, match="no data"):
+            step(tf.constant(1.0))
+    else:
+        first, second = step(tf.constant(1.0))
+        np.testing.assert_allclose(first, np.full((2, 2), 2.0))
+        np.testing.assert_allclose(second, np.full((2, 2), 10.0), err_msg="with zeros of rank 1")
+    bps.join()
+    model.fails = False
+    for number in range(2, STEPS):
+        model.reduced.clear()
+        _check(step(tf.constant(float(number))), number)
+
+
+def _several_graphs() -> None:
+    """Of one function, which is traced again: the second one has no use for some of the gradients."""
+    _init()
+    model = _Model("graphs")
+
+    @tf.function
+    def step(number: tf.Tensor, whole: bool) -> list[tf.Tensor]:
+        first, second = model.gradients(number)
+        return [first, second] if whole else [first]
+
+    for number, whole in enumerate([True, False, False, True, False, True], start=1):
+        model.reduced.clear()
+        _check(step(tf.constant(float(number)), whole), number)
+
+
 def _in_another_session() -> None:
     """What was left out in one session is over with it."""
     _init()
@@ -270,6 +305,8 @@ BODIES = [
     _begins_with_what_was_left_out,
     _fetched_in_turns,
     _again_and_again_in_a_step,
+    _behind_a_join,
+    _several_graphs,
     _in_another_session,
 ]
 

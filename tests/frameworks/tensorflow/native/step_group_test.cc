@@ -26,7 +26,7 @@ using testing::IsEmpty;
 class StepGroupTest : public testing::Test {
  protected:
   // A member whose rounds that are given up are told in `given_up_`.
-  size_t Add(const std::string& name) { return group_.Add(name, Teller(name)); }
+  StepGroup::Place Add(const std::string& name, int64_t graph = 1) { return group_.Add(name, graph, Teller(name)); }
 
   StepGroup::GiveUp Teller(const std::string& name) {
     return [this, name](uint64_t iteration, const std::string& reason, binding::Done ended) {
@@ -43,7 +43,7 @@ class StepGroupTest : public testing::Test {
   }
 
   // Whether the operation is sent; false, with `waits_`, while rounds before it are given up.
-  bool Begin(size_t member, StepGroup::Step step, uint64_t session = 1) {
+  bool Begin(StepGroup::Place member, StepGroup::Step step, uint64_t session = 1) {
     waits_ = true;
     group_.Begin(member, step, session, Teller("at its beginning"), [this](const Outcome& refused) {
       waits_ = false;
@@ -57,9 +57,9 @@ class StepGroupTest : public testing::Test {
   }
 
   StepGroup group_;
-  const size_t a_ = Add("a");
-  const size_t b_ = Add("b");
-  const size_t c_ = Add("c");
+  const StepGroup::Place a_ = Add("a");
+  const StepGroup::Place b_ = Add("b");
+  const StepGroup::Place c_ = Add("c");
   std::vector<std::string> given_up_;
   std::string reason_;
   std::vector<binding::Done> going_on_;
@@ -70,7 +70,7 @@ class StepGroupTest : public testing::Test {
 
 TEST_F(StepGroupTest, GivesNothingUpOfStepsThatRunWhole) {
   for (int64_t step = 1; step <= 20; ++step) {
-    for (const size_t member : {b_, a_, c_}) EXPECT_TRUE(Begin(member, {step}));
+    for (const StepGroup::Place& member : {b_, a_, c_}) EXPECT_TRUE(Begin(member, {step}));
   }
   EXPECT_THAT(given_up_, IsEmpty());
 }
@@ -86,7 +86,7 @@ TEST_F(StepGroupTest, AfterAFailureTheRestOfTheStepIsGivenUpAtOnce) {
   EXPECT_THAT(last_.message, HasSubstr("the ranks disagree"));
   EXPECT_FALSE(Begin(a_, {1})) << "called again in the same step";
   Fail({1});
-  for (const size_t member : {b_, a_, c_}) EXPECT_TRUE(Begin(member, {2}));
+  for (const StepGroup::Place& member : {b_, a_, c_}) EXPECT_TRUE(Begin(member, {2}));
   EXPECT_THAT(given_up_, ElementsAre("b"));
 }
 
@@ -104,12 +104,12 @@ TEST_F(StepGroupTest, ANewStepGivesUpWhatAnEarlierOneHasLeftOut) {
 
 TEST_F(StepGroupTest, OfAStepThatHasSentNothingNothingIsGivenUp) {
   Fail({1});
-  for (const size_t member : {b_, a_, c_}) EXPECT_TRUE(Begin(member, {2}));
+  for (const StepGroup::Place& member : {b_, a_, c_}) EXPECT_TRUE(Begin(member, {2}));
   EXPECT_THAT(given_up_, IsEmpty());
 }
 
 TEST_F(StepGroupTest, WhatHasNoKnownShapeIsGivenUpWhenItBegins) {
-  const size_t late = group_.Add("late", nullptr);
+  const StepGroup::Place late = group_.Add("late", 1, nullptr);
   for (int64_t step = 1; step <= 2; ++step) {
     EXPECT_TRUE(Begin(a_, {step}));
     Fail({step});
@@ -122,7 +122,7 @@ TEST_F(StepGroupTest, WhatHasNoKnownShapeIsGivenUpWhenItBegins) {
 }
 
 TEST_F(StepGroupTest, OfAnEarlierSessionNothingIsGivenUp) {
-  const size_t late = group_.Add("late", nullptr);
+  const StepGroup::Place late = group_.Add("late", 1, nullptr);
   EXPECT_TRUE(Begin(a_, {1}));
   EXPECT_TRUE(Begin(a_, {2}));
   given_up_.clear();
@@ -148,7 +148,7 @@ TEST_F(StepGroupTest, AFunctionMayBeCalledSeveralTimesInAStep) {
   for (int call = 0; call < 20; ++call) EXPECT_TRUE(Begin(a_, {1}));
   for (int call = 0; call < 20; ++call) EXPECT_TRUE(Begin(b_, {1}));
   for (int call = 0; call < 20; ++call) EXPECT_TRUE(Begin(c_, {1}));
-  for (const size_t member : {a_, b_, c_}) EXPECT_TRUE(Begin(member, {2}));
+  for (const StepGroup::Place& member : {a_, b_, c_}) EXPECT_TRUE(Begin(member, {2}));
   EXPECT_THAT(given_up_, IsEmpty());
   EXPECT_TRUE(Begin(a_, {2}));
   EXPECT_TRUE(Begin(a_, {2}));
@@ -163,12 +163,12 @@ TEST_F(StepGroupTest, ManyIterationsOfALoopMayBeInFlightTogether) {
     EXPECT_TRUE(Begin(b_, {1, iteration}));
     EXPECT_TRUE(Begin(c_, {1, iteration}));
   }
-  for (const size_t member : {a_, b_, c_}) EXPECT_TRUE(Begin(member, {2}));
+  for (const StepGroup::Place& member : {a_, b_, c_}) EXPECT_TRUE(Begin(member, {2}));
   EXPECT_THAT(given_up_, IsEmpty());
 }
 
 TEST_F(StepGroupTest, AnOperationComesBehindTheRoundsOfItsNameThatAreGivenUp) {
-  const size_t late = group_.Add("late", nullptr);
+  const StepGroup::Place late = group_.Add("late", 1, nullptr);
   ends_at_once_ = false;
   EXPECT_TRUE(Begin(a_, {1}));
   EXPECT_TRUE(Begin(a_, {2})) << "its own round was not left out";
@@ -188,14 +188,23 @@ TEST_F(StepGroupTest, AnOperationComesBehindTheRoundsOfItsNameThatAreGivenUp) {
 
 TEST_F(StepGroupTest, AKernelMayBeMadeWhileAStepRuns) {
   EXPECT_TRUE(Begin(a_, {1}));
-  const size_t d = Add("d");
-  for (const size_t member : {d, b_, c_}) EXPECT_TRUE(Begin(member, {1}));
+  const StepGroup::Place d = Add("d");
+  for (const StepGroup::Place& member : {d, b_, c_}) EXPECT_TRUE(Begin(member, {1}));
   EXPECT_TRUE(Begin(d, {2}));
   EXPECT_THAT(given_up_, IsEmpty());
 }
 
-TEST_F(StepGroupTest, TheKernelsOfAnotherGraphAreTheSameMembers) {
-  EXPECT_EQ(Add("b"), b_);
+TEST_F(StepGroupTest, AStepConsistsOfTheMembersOfItsGraph) {
+  const StepGroup::Place again = Add("b", 2);
+  EXPECT_EQ(again.member, b_.member);
+  for (int64_t step = 1; step <= 3; ++step) EXPECT_TRUE(Begin(again, {step}));
+  EXPECT_THAT(given_up_, IsEmpty());
+  EXPECT_TRUE(Begin(a_, {4}));
+  EXPECT_TRUE(Begin(again, {5}));
+  EXPECT_THAT(given_up_, ElementsAre("b", "c")) << "of the other graph's step, which has ended";
+}
+
+TEST_F(StepGroupTest, EachNameIsAGroup) {
   EXPECT_EQ(&StepGroup::Of("of a model"), &StepGroup::Of("of a model"));
   EXPECT_NE(&StepGroup::Of("of a model"), &StepGroup::Of("of another"));
 }
