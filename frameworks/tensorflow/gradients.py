@@ -16,7 +16,7 @@ from byteps.tensorflow.compression import Compression, check_compression
 from byteps.tensorflow.library import check_device
 from byteps.tensorflow.names import step_group, unique_in_graph
 from byteps.tensorflow.ops import reduce_named
-from byteps.tensorflow.sparse import check_sparse_op, push_pull_slices, slices_names
+from byteps.tensorflow.sparse import check_sparse_op, push_pull_slices
 
 import tensorflow as tf
 
@@ -104,9 +104,7 @@ class Reduction:
         given = [index for index, gradient in enumerate(results) if gradient is not None]
         sparse = [index for index in given if isinstance(results[index], tf.IndexedSlices) and not self.sparse_as_dense]
         dense = [index for index in given if index not in sparse]
-        operations = [[names[index]] if index in dense else slices_names(names[index]) for index in given]
-        called = [name for each in operations for name in each]
-        group = step_group(called, int(self.op), set_ranks(self.process_set))
+        group = step_group([names[index] for index in given], int(self.op), set_ranks(self.process_set))
         reduced = self._dense(
             [tf.convert_to_tensor(results[index]) for index in dense],
             [names[index] for index in dense],

@@ -155,9 +155,25 @@ def _group_function(
     # Traced again for other shapes, and then for any: each graph is kept.
     @tf.function(autograph=False, reduce_retracing=True)
     def reduce_group(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        return reduce_named(tensors, names, op, priorities, compression, ranks)
+        return _reduce_each(tensors, names, op, priorities, compression, ranks)
 
     return reduce_group
+
+
+def _reduce_each(
+    tensors: Sequence[tf.Tensor],
+    names: Sequence[str],
+    op: ReduceOp,
+    priorities: Sequence[int],
+    compression: Any,
+    ranks: tuple[int, ...],
+    group: str = "",
+) -> list[tf.Tensor]:
+    group = group or step_group(names, int(op), ranks)
+    return [
+        _reduce(tensor, name, op, priority, compression, ranks, group)
+        for tensor, name, priority in zip(tensors, names, priorities)
+    ]
 
 
 def reduce_named(
@@ -173,11 +189,7 @@ def reduce_named(
     these and other operations; else it is of these."""
     if tf.executing_eagerly() and len(tensors) > 1:
         return list(_group_function(tuple(names), op, tuple(priorities), compression, ranks)(list(tensors)))
-    group = group or step_group(names, int(op), ranks)
-    return [
-        _reduce(tensor, name, op, priority, compression, ranks, group)
-        for tensor, name, priority in zip(tensors, names, priorities)
-    ]
+    return _reduce_each(tensors, names, op, priorities, compression, ranks, group)
 
 
 def grouped_push_pull(

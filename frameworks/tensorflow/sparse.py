@@ -43,11 +43,6 @@ def _gathered(rows: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, Any]:
     return tf.identity(rows), lambda gradient: (tf.convert_to_tensor(gradient) * size, None)
 
 
-def slices_names(name: str) -> tuple[str, str]:
-    """What the operations of push_pull_slices are called."""
-    return name, f"{name}.indices"
-
-
 def push_pull_slices(
     slices: tf.IndexedSlices,
     name: str,
@@ -58,7 +53,7 @@ def push_pull_slices(
     step_group: str = "",
 ) -> tf.IndexedSlices:
     """The sum or average as IndexedSlices; an index that several workers have stands there several times, which means
-    the sum. `step_group`: of names.step_group(), for slices_names(name) among others.
+    the sum. `step_group`: of names.step_group(), for this name among others.
 
     Raises:
         ValueError: another op, or the average of integers; it is a NotImplementedError, too, as Horovod's.
@@ -69,12 +64,12 @@ def push_pull_slices(
     sent, context = compression.compress(values)
     count = len(ranks) or current_session().native.info()["size"]
     # The name of a dense tensor: a rank that has one hears so.
-    name, name_of_indices = slices_names(name)
     rows = gather_rows(sent, name, priority, ranks, step_group)
     values = compression.decompress(_gathered(rows, tf.cast(count, rows.dtype)), context)
     # Behind the rows, for where these fail no other rank may have indices.
     with tf.control_dependencies([rows]):
-        indices = gather_rows(tf.convert_to_tensor(slices.indices), name_of_indices, priority, ranks, step_group)
+        # Of no group: no rank comes to it where the rows have failed.
+        indices = gather_rows(tf.convert_to_tensor(slices.indices), f"{name}.indices", priority, ranks)
     if op is Average:
         values = values / tf.cast(count, values.dtype)
     return tf.IndexedSlices(values, indices, slices.dense_shape)
