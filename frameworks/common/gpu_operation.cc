@@ -57,29 +57,23 @@ Outcome Await(const Library& library, bps_request* request, void* stream) {
   return waited;
 }
 
-// Declares the tensor, fills in what all operations have, calls `start(library, session, args, request)`, and waits.
-template <typename Args, typename F>
+// Declares the tensor, fills in what all operations have, calls the library's function `call`, and waits.
+template <typename Args, typename Call>
 Outcome Run(const AttachedSession& session, const TensorSpec& tensor, const GpuPlace& place, Args args,
-            const void* input, void* output, F start) {
+            const void* input, void* output, Call Library::*call) {
   bps_request* request = nullptr;
   // A copy: another session may be attached while this call waits.
   std::optional<Library> library;
   Outcome submitted = session.Use([&](const Library& attached, bps_session* open) -> bps_status* {
     library = attached;
-    bps_declare_args declare = BPS_DECLARE_ARGS_INIT;
-    declare.name = tensor.name;
-    declare.shape = tensor.shape;
-    declare.ndim = tensor.ndim;
-    declare.dtype = tensor.dtype;
-    declare.mode = tensor.asynchronous ? BPS_MODE_ASYNCHRONOUS : BPS_MODE_SYNCHRONOUS;
-    if (bps_status* error = attached.bps_declare(open, &declare, &args.tensor)) return error;
+    if (bps_status* error = Declare(attached, open, tensor, &args.tensor)) return error;
 
     bps_streams streams = BPS_STREAMS_INIT;
     Place(place, !IsEmpty(tensor), !IsEmpty(tensor), &streams, &args);
     args.input = input;
     args.output = output;
     return SubmitRound(attached, args, &request,
-                       [&](const Args& with, bps_request** made) { return start(attached, open, with, made); });
+                       [&](const Args& with, bps_request** made) { return (attached.*call)(open, &with, made); });
   });
   if (!submitted.ok()) return submitted;
   Outcome outcome = Await(*library, request, place.stream);
@@ -94,10 +88,7 @@ Outcome PushPullOnGpu(const AttachedSession& session, const TensorSpec& tensor, 
   bps_push_pull_args args = BPS_PUSH_PULL_ARGS_INIT;
   args.op = op;
   args.priority = priority;
-  return Run(session, tensor, place, args, input, output,
-             [](const Library& library, bps_session* open, const bps_push_pull_args& with, bps_request** request) {
-               return library.bps_push_pull(open, &with, request);
-             });
+  return Run(session, tensor, place, args, input, output, &Library::bps_push_pull);
 }
 
 Outcome BroadcastOnGpu(const AttachedSession& session, const TensorSpec& tensor, const GpuPlace& place,
@@ -105,10 +96,7 @@ Outcome BroadcastOnGpu(const AttachedSession& session, const TensorSpec& tensor,
   bps_broadcast_args args = BPS_BROADCAST_ARGS_INIT;
   args.root = root;
   args.priority = priority;
-  return Run(session, tensor, place, args, input, output,
-             [](const Library& library, bps_session* open, const bps_broadcast_args& with, bps_request** request) {
-               return library.bps_broadcast(open, &with, request);
-             });
+  return Run(session, tensor, place, args, input, output, &Library::bps_broadcast);
 }
 
 Outcome CollectiveOnGpu(const AttachedSession& session, const CollectiveSpec& spec, const GpuPlace& place,

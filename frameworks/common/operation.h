@@ -18,7 +18,9 @@
 #include <cstdint>
 #include <functional>
 
+#include "abi/byteps.h"
 #include "frameworks/common/attached_session.h"
+#include "frameworks/common/library.h"
 
 namespace byteps::binding {
 
@@ -34,6 +36,9 @@ struct TensorSpec {
   uint64_t match = 0;         // what the ranks compare, as bps_match says; 0: nothing
   bool done_in_call = false;  // `done` may run inside of any PushPull or Broadcast, on the thread of its caller
 };
+
+// Declares it in a session that AttachedSession::Use holds open; the library's error.
+bps_status* Declare(const Library& library, bps_session* open, const TensorSpec& spec, bps_tensor** tensor);
 
 // Reduces `input` over all workers into `output`, which may be the same memory. `op` is BPS_SUM, ...; a larger priority
 // is sooner.
