@@ -196,6 +196,7 @@ class Peers : private CollectivesSink {
   }
   bool OnTakePart(Time, const AbsentPart&) override { return true; }
   void OnAbsent(Time, uint32_t) override {}
+  bool WaitsToGiveUp() const override { return false; }
   TensorName* OnName(const std::string& text) override {
     std::unique_ptr<TensorName>& name = names_[text];
     if (name == nullptr) name = std::make_unique<TensorName>(text, names_.size() - 1);

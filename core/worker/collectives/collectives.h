@@ -75,6 +75,7 @@ class CollectivesSink {
   // As of JoinsHandler, of operations that are no collectives among workers.
   virtual bool OnTakePart(Time now, const AbsentPart& part) = 0;
   virtual void OnAbsent(Time now, uint32_t rank) = 0;
+  virtual bool WaitsToGiveUp() const = 0;
   // What counts the rounds of this name; any thread.
   virtual TensorName* OnName(const std::string& text) = 0;
   // The operation in flight that goes through stages in this round of the name of this id; nullptr: there is none.
@@ -164,6 +165,7 @@ class Collectives : private PeerLinksHandler, private JoinsHandler, private Coll
   // JoinsHandler.
   bool OnTakePart(Time now, const AbsentPart& part) override;
   void OnAbsent(Time now, uint32_t rank) override;
+  bool WaitsToGiveUp() const override { return !given_up_.empty() || sink_->WaitsToGiveUp(); }
   void OnJoinDone(std::shared_ptr<Request> request, const absl::Status& outcome) override;
 
   // CollectiveCopiesSink.

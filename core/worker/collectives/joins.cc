@@ -51,17 +51,25 @@ void Joins::Submit(Time now, JoinAsked asked) {
   asked_ = std::move(asked);
   asked_.request->Advance(RequestState::kActive);
   heard_ = now;
-  if (!std::exchange(told_, true)) {
-    const auto known = come_.find(ended_ + 1);
-    const wire::JoinBody body{ended_ + 1, known == come_.end() ? 1 : known->second.place + 1};
-    for (uint32_t rank = 0; rank < joins_.size(); ++rank) {
-      if (rank == own_rank_) continue;
-      links_->Want(now, rank);
-      links_->Send(rank, wire::RecordType::kJoined, BytesOf(body));
-    }
-    OnJoined(now, own_rank_, body);
-  }
+  to_tell_ = !told_;
+  TellJoined(now);
   MaybeEnd(now);
+}
+
+// False: it is told, or not yet to be.
+bool Joins::TellJoined(Time now) {
+  if (!to_tell_ || handler_->WaitsToGiveUp()) return false;
+  to_tell_ = false;
+  told_ = true;
+  const auto known = come_.find(ended_ + 1);
+  const wire::JoinBody body{ended_ + 1, known == come_.end() ? 1 : known->second.place + 1};
+  for (uint32_t rank = 0; rank < joins_.size(); ++rank) {
+    if (rank == own_rank_) continue;
+    links_->Want(now, rank);
+    links_->Send(rank, wire::RecordType::kJoined, BytesOf(body));
+  }
+  OnJoined(now, own_rank_, body);
+  return true;
 }
 
 bool Joins::Cancel(const Request* request, const absl::Status& why) {
@@ -185,9 +193,10 @@ void Joins::End(const absl::Status& outcome) {
   handler_->OnJoinDone(request, outcome);
 }
 
-bool Joins::Needs(uint32_t rank) const { return told_ && rank != own_rank_; }
+bool Joins::Needs(uint32_t rank) const { return (to_tell_ || told_) && rank != own_rank_; }
 
 std::string Joins::Missing() const {
+  if (to_tell_) return "rounds that this rank has given up wait for the end of its operations in flight";
   std::string text;
   for (uint32_t rank = 0; rank < joins_.size(); ++rank) {
     if (rank == own_rank_ || joins_[rank] > ended_) continue;
@@ -204,7 +213,7 @@ std::string Joins::DescribeWait(const Request* request) const {
 }
 
 bool Joins::Run(Time now) {
-  bool worked = false;
+  bool worked = TellJoined(now);
   for (size_t left = waiting_.size(); left > 0; --left) {
     AbsentPart part = std::move(waiting_.front());
     waiting_.pop_front();

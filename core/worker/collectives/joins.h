@@ -8,10 +8,12 @@
 // How it goes. There is no negotiation that a rank without data could answer, so the others tell it what to take part
 // in:
 //
-//   1. JOINED goes to all. Each rank then tells the joined one of its operations in flight (TAKE_PART), and of those
-//      that have failed, answers with SEEN, and tells it of every operation that it submits from then on. All ranks
-//      tell it, so that it hears of what one has submitted and another has not; rounds are counted alike everywhere, so
-//      the second word is ignored.
+//   1. JOINED goes to all, when no round that this rank gives up waits for its turn any more: ranks that have joined hear
+//      of it from this one, and behind JOINED it tells nothing. (So two ranks each of which has such a round behind an
+//      operation that the other never comes to wait until the deadlines of these.) Each rank then tells the joined one
+//      of its operations in flight (TAKE_PART), and of those that have failed, answers with SEEN, and tells it of every
+//      operation that it submits from then on. All ranks tell it, so that it hears of what one has submitted and
+//      another has not; rounds are counted alike everywhere, so the second word is ignored.
 //   2. The joined rank takes part as if its user had called, with zeros: by the same ways, through servers, among the
 //      workers of a host, or among workers. So nothing else knows of joins. What has no result with zeros it gives up,
 //      in words for all.
@@ -60,6 +62,8 @@ class JoinsHandler {
   // All operations that this rank's user has submitted and that have not ended are to be told to `rank`, which has
   // joined.
   virtual void OnAbsent(Time now, uint32_t rank) = 0;
+  // Do rounds that this rank gives up wait for the end of operations in flight?
+  virtual bool WaitsToGiveUp() const = 0;
   virtual void OnJoinDone(std::shared_ptr<Request> request, const absl::Status& outcome) = 0;
 };
 
@@ -117,6 +121,7 @@ class Joins {
   void Stop(const absl::Status& why);
 
  private:
+  bool TellJoined(Time now);
   bool OnJoined(Time now, uint32_t rank, const wire::JoinBody& join);
   void Absent(Time now, uint32_t rank);
   void NoteArrival(Time now, uint32_t rank, const wire::JoinBody& join);
@@ -129,7 +134,8 @@ class Joins {
   uint32_t own_rank_ = 0;
   std::atomic<bool> joined_{false};
   std::atomic<bool> waited_for_{false};
-  bool told_ = false;  // JOINED has gone to all
+  bool to_tell_ = false;  // JOINED is to go to all
+  bool told_ = false;     // it has
 
   uint64_t ended_ = 0;                // joins of this rank that have ended
   std::vector<uint64_t> joins_;       // of each rank, that were heard of

@@ -181,6 +181,7 @@ class Engine : private StageSink, private CollectivesSink, private AssignmentsSi
   bool OnTakePart(Time now, const AbsentPart& part) override;
   std::optional<bool> TakePart(Time now, const AbsentPart& part);
   void OnAbsent(Time now, uint32_t rank) override;
+  bool WaitsToGiveUp() const override { return !given_up_.empty(); }
   TensorName* OnName(const std::string& text) override { return tensors_.Name(text); }
   Operation* OnStaged(uint64_t id, uint64_t round) override;
   void OnClash(Time now, Operation* staged, const absl::Status& why) override { Abort(now, staged, why); }
