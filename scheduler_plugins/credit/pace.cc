@@ -1,6 +1,7 @@
 #include "scheduler_plugins/credit/pace.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace byteps::credit {
 namespace {
@@ -50,11 +51,13 @@ void Pace::NextRound(uint32_t number) {
   if (learning && !learning_) {
     fastest_ = 0;
     measured_ = 0;
+    measures_ = false;
     window_begin_ = -1;
   }
   learning_ = learning;
-  if (fastest_ > 0) ++measured_;
-  if (learning || measured_ < kProbeRounds) return;
+  if (std::exchange(measures_, false)) ++measured_;
+  const bool faster = rate_ > 0 && fastest_ >= kAgain * rate_;
+  if (learning || (measured_ < kProbeRounds && !faster)) return;
   if (fastest_ < kSlower * rate_ || fastest_ >= kAgain * rate_) rate_ = fastest_;
   fastest_ = 0;
   measured_ = 0;
@@ -94,6 +97,7 @@ void Pace::Home(int64_t now, uint64_t bytes, bool waits) {
   window_bytes_ += bytes;
   if (window_bytes_ < kWindow * largest_ || now == window_begin_) return;
   fastest_ = std::max(fastest_, static_cast<double>(window_bytes_) * 1e9 / static_cast<double>(now - window_begin_));
+  measures_ = true;
   window_begin_ = now;
   window_bytes_ = 0;
 }

@@ -14,7 +14,8 @@
 // clock of the link, which needs no word of the transport.
 //
 // The rate is learned from the results: in windows of kWindow large tasks through which something always waited, the
-// fastest window of two rounds at least counts: the first one behind slow ones is slow itself. Each worker tells what
+// fastest window counts, where two rounds at least have had such: one alone may be slow itself, as the first steps of a
+// trainer are, and no other may follow for long. A faster one is believed at once. Each worker tells what
 // it has learned with what it pushes, and the least of it comes back with the results, to all the same: that is what
 // all go by, since clocks that differ by half a percent drift apart by several partitions in a step. A result comes
 // when every worker has pushed, so the slowest worker's pace is that of all, and a worker alone cannot find out
@@ -111,7 +112,8 @@ class Pace {
   int64_t window_begin_ = -1;
   uint64_t window_bytes_ = 0;
   double fastest_ = 0;
-  uint64_t measured_ = 0;  // rounds since there is one
+  uint64_t measured_ = 0;  // rounds that have had one
+  bool measures_ = false;  // this round is such
 
   // How much of a tensor has gone without another's tasks between.
   uint64_t run_tensor_ = 0;

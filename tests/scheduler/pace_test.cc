@@ -233,6 +233,28 @@ TEST(Pace, IsNeverThatOfOneRoundAlone) {
   EXPECT_EQ(job.pace().state(), Pace::State::kHold);
 }
 
+// Nor is it believed when no other round fills a window for long; the first step with one may have been the slowest.
+TEST(Pace, IsNeverThatOfTheOnlyRoundThatMeasures) {
+  Job job(0.5 * kRate);
+  job.Round(200);
+  job.SetRate(kRate);
+  for (uint64_t round = 0; round < 3 * Pace::kProbeEvery; ++round) job.Round(20);
+  EXPECT_EQ(job.pace().rate(), 0);
+  EXPECT_EQ(job.pace().state(), Pace::State::kLearn);
+}
+
+// A pace that is too slow costs time: one round tells that the link carries more.
+TEST(Pace, IsRaisedByOneRoundAlone) {
+  Job job(0.5 * kRate);
+  Rounds(&job, 8);
+  EXPECT_NEAR(job.pace().rate(), 0.5 * kRate, 0.01 * kRate);
+  job.SetRate(kRate);
+  for (uint64_t round = 9; round <= Pace::kFirstProbe + 2; ++round) {
+    job.Round(round == Pace::kFirstProbe + 1 ? 200 : 20);
+  }
+  EXPECT_NEAR(job.pace().rate(), kRate, 0.01 * kRate);
+}
+
 // All hold the pace of the slowest, whatever each has learned.
 TEST(Pace, IsThatOfAllWorkers) {
   Job job(kRate);
