@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
 from byteps.elastic import ObjectState, State, run
-from byteps.errors import UnimplementedError
 from byteps.tensorflow.variables import broadcast_variables
 
 import tensorflow as tf
@@ -18,16 +18,22 @@ class TensorFlowState(ObjectState):
     """Variables of TensorFlow or Keras, and values.
 
     Args:
-        variables: the same on all ranks; None: the global ones of TensorFlow 1.
-        session: None; sessions of TensorFlow 1 are refused.
+        variables: the same on all ranks, initialised; None: the global ones of TensorFlow 1.
+        session: of TensorFlow 1, whose graph the variables are in and is not finalized; None in eager execution.
         values: further values, as of ObjectState.
+
+    Raises:
+        ValueError: before init(); in a graph, and no session was given.
     """
 
     def __init__(self, variables: Iterable[Any] | None = None, session: Any = None, **values: Any) -> None:
-        if session is not None:
-            raise UnimplementedError("TensorFlowState takes no session of TensorFlow 1; use it in eager execution")
-        # Listed now: what can be gone through once alone would be empty at the second save(), and at sync().
-        self._given = list(tf.compat.v1.global_variables() if variables is None else variables)
+        if session is None and not tf.executing_eagerly():
+            raise ValueError("TensorFlowState in a graph of TensorFlow 1 needs session=")
+        self._session = session
+        self._broadcasts: dict[int, Any] = {}  # ops of the session's graph, by root
+        with contextlib.nullcontext() if session is None else session.graph.as_default():
+            # Listed now: what can be gone through once alone would be empty at the second save(), and at sync().
+            self._given = list(tf.compat.v1.global_variables() if variables is None else variables)
         super().__init__(**values)
         self.save()
 
@@ -40,20 +46,36 @@ class TensorFlowState(ObjectState):
 
     def save(self) -> None:
         """Keeps values and variables as they are now."""
-        arrays = [(variable, tf.convert_to_tensor(variable).numpy().copy()) for variable in self._variables()]
+        variables = self._variables()
+        if self._session is None:
+            arrays = [tf.convert_to_tensor(variable).numpy().copy() for variable in variables]
+        else:
+            arrays = self._session.run(variables)
         super().save()
-        self._arrays = arrays
+        self._arrays = list(zip(variables, arrays))
 
     def restore(self) -> None:
         """Comes back to what was saved last."""
         super().restore()
         for variable, array in self._arrays:
-            variable.assign(array)
+            if self._session is None:
+                variable.assign(array)
+            else:
+                variable.load(array, self._session)
 
     def sync(self, root_rank: int = 0) -> None:
         """Takes over the root's variables and values, and saves them."""
-        broadcast_variables(self._of_all_workers(), root_rank, scope=f"{type(self).__name__}.")
+        if self._session is None:
+            self._broadcast(root_rank)
+        else:
+            if root_rank not in self._broadcasts:
+                with self._session.graph.as_default():
+                    self._broadcasts[root_rank] = self._broadcast(root_rank)
+            self._session.run(self._broadcasts[root_rank])
         super().sync(root_rank)
+
+    def _broadcast(self, root_rank: int) -> Any:
+        return broadcast_variables(self._of_all_workers(), root_rank, scope=f"{type(self).__name__}.")
 
 
 class TensorFlowKerasState(TensorFlowState):

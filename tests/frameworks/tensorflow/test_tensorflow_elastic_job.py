@@ -118,11 +118,50 @@ def _other_errors_go_through() -> None:
     with pytest.raises(tf.errors.FailedPreconditionError, match="odd"):
         always(state)
     assert len(attempts) == 11
-    with pytest.raises(bps.UnimplementedError, match="no session"):
-        bps.elastic.TensorFlowState([], session=object())
 
 
-BODIES = [_back_to_the_commit, _variables_of_a_generator, _updates_interrupt_all_ranks, _other_errors_go_through]
+def _session_of_tensorflow_1() -> None:
+    """As in eager execution: the variables of a graph come back to the commit, and are those of the root."""
+    bps.init()
+    with tf.Graph().as_default():
+        with pytest.raises(ValueError, match="session="):
+            bps.elastic.TensorFlowState()
+        weight = tf.compat.v1.get_variable("weight", initializer=[1.0 + bps.rank(), 2.0], use_resource=True)
+        old = tf.compat.v1.get_variable("old", initializer=[3.0 + bps.rank()], use_resource=False)
+        summed = bps.allreduce(weight, op=bps.Sum, name="session.sum")
+        step = tf.group(tf.compat.v1.assign_add(weight, summed), tf.compat.v1.assign_add(old, [1.0]))
+        size = tf.compat.v1.placeholder(tf.int32)
+        disagree = bps.allreduce(tf.ones([size]), name="session.disagreement")
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            state = bps.elastic.TensorFlowState(session=session, batch=0)
+            begun: list[int] = []
+
+            @bps.elastic.run
+            def train(state: Any) -> list[Any]:
+                while state.batch < 3:
+                    begun.append(state.batch)
+                    session.run(step)
+                    if len(begun) == 2:
+                        session.run(disagree, {size: 1 + bps.rank()})
+                    state.batch += 1
+                    state.commit()
+                return session.run([weight, old])
+
+            # With rank 0's values at first; each step makes the weight three times as large.
+            new, plain = train(state)
+            assert begun == [0, 1, 1, 2]
+            np.testing.assert_array_equal(new, [27.0, 54.0])
+            np.testing.assert_array_equal(plain, [6.0])
+
+
+BODIES = [
+    _back_to_the_commit,
+    _session_of_tensorflow_1,
+    _variables_of_a_generator,
+    _updates_interrupt_all_ranks,
+    _other_errors_go_through,
+]
 
 
 @pytest.mark.parametrize("body", BODIES)
