@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 from weakref import WeakValueDictionary
 
-from byteps.arguments import check_groups
+from byteps.arguments import check_groups, check_passes
 from byteps.asynchronous import asynchronous_training, check_asynchronous
 from byteps.compression import NoneCompressor
 from byteps.keras.arrays import variable_name
@@ -124,6 +124,7 @@ class Distributed:
     _bps_prefix: str = ""
     _bps_passes: int = 1
     _bps_average_passes: bool = False
+    _bps_accumulation: Any = None  # of tf_keras
     _bps_checked: bool = False
     _bps_servers: ServerParameters | None = None  # in asynchronous training
     # Variables by their ids. Keras keeps the class, which keeps no variables of a model that is gone.
@@ -216,6 +217,21 @@ class Distributed:
         if self._bps_passes == 1 or self._bps_average_passes:
             return grads
         return [_each(lambda mean: mean * self._bps_passes, gradient) for gradient in grads]
+
+    def _bps_each_step(self, pairs: Any, apply: Callable[[Any], Any]) -> Any:
+        """Of tf_keras, which accumulates nothing: calls apply(pairs) with gradients and variables, or, with
+        backward_passes_per_step, with the sums of so many passes behind the last of them."""
+        if self._bps_accumulation is None:
+            return apply(pairs)
+        from byteps.tensorflow.accumulation import dense
+
+        variables = [variable for _, variable in pairs]
+        gradients = [dense(gradient, self._bps_settings.options.sparse_as_dense) for gradient, _ in pairs]
+        # Schedules count passes, as without accumulation.
+        count = getattr(self, "inner_optimizer", self).iterations
+        return self._bps_accumulation.step(
+            gradients, variables, lambda sums: apply(list(zip(sums, variables))), lambda: count.assign_add(1)
+        )
 
     def _bps_refuse_scaling_outside(self) -> None:
         """compile() puts loss scaling around what it finds, and there is no word of it but who calls."""
@@ -337,11 +353,15 @@ class TfKerasOptimizer(Distributed):
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """As the optimizer's own, with the gradients of all workers."""
         self._bps_refuse_scaling_outside()
-        pairs = list(grads_and_vars)
-        variables = [variable for _, variable in pairs]
-        names = gradient_names(variables, self._bps_prefix, self._bps_local)
-        gradients = self._bps_reduced_by_name([gradient for gradient, _ in pairs], names)
-        return super().apply_gradients(list(zip(gradients, variables)), *args, **kwargs)  # type: ignore[misc]
+        own = super().apply_gradients  # type: ignore[misc]
+
+        def apply(pairs: Any) -> Any:
+            variables = [variable for _, variable in pairs]
+            names = gradient_names(variables, self._bps_prefix, self._bps_local)
+            gradients = self._bps_reduced_by_name([gradient for gradient, _ in pairs], names)
+            return own(list(zip(gradients, variables)), *args, **kwargs)
+
+        return self._bps_each_step(list(grads_and_vars), apply)
 
 
 class AsyncKeras3Optimizer(Distributed):
@@ -398,9 +418,12 @@ class AsyncTfKerasOptimizer(Distributed):
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """As the optimizer's own, with this worker's gradients; the variables then are those of the servers."""
         self._bps_refuse_scaling_outside()
-        pairs = list(grads_and_vars)
         own = super().apply_gradients  # type: ignore[misc]
-        return self._bps_step([variable for _, variable in pairs], lambda: own(pairs, *args, **kwargs))
+
+        def apply(pairs: Any) -> Any:
+            return self._bps_step([variable for _, variable in pairs], lambda: own(pairs, *args, **kwargs))
+
+        return self._bps_each_step(list(grads_and_vars), apply)
 
 
 def _mixin(optimizer: Any, keras: Any, asynchronous: bool) -> type[Distributed]:
@@ -416,12 +439,9 @@ def _mixin(optimizer: Any, keras: Any, asynchronous: bool) -> type[Distributed]:
 
 def _accumulate(optimizer: Any, keras: Any, passes: int) -> None:
     """Lets the optimizer add up gradients of several steps. Raises ValueError."""
-    if not isinstance(passes, int) or passes <= 0:
-        raise ValueError(f"backward_passes_per_step is {passes!r}; it must be a positive integer")
-    if passes == 1:
+    check_passes(passes)
+    if passes == 1 or not is_keras_3(keras):
         return
-    if not is_keras_3(keras):
-        raise ValueError(f"backward_passes_per_step is {passes}; with optimizers of tf_keras it must be 1")
     if is_multiple(optimizer):
         raise ValueError(
             f"backward_passes_per_step is {passes}; with a MultiOptimizer it must be 1: give its optimizers "
@@ -488,6 +508,11 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
     if not asynchronous and _skips_overflows(optimizer, keras):
         of_numbers = replace(options, op=Sum, compression=Compression.none, predivide=1.0)
         count = staticmethod(reduction(backend, of_numbers))
+    accumulation: Any = None
+    if settings.passes > 1 and not is_keras_3(keras):
+        from byteps.tensorflow.accumulation import Accumulation
+
+        accumulation = Accumulation(settings.passes, settings.average_passes)
     prefix = "" if settings.name is None else f"{settings.name}."
     members = {
         "__doc__": kind.__doc__,
@@ -498,6 +523,7 @@ def distribute(optimizer: Any, settings: Settings) -> Any:
         "_bps_prefix": prefix,
         "_bps_passes": settings.passes,
         "_bps_average_passes": settings.average_passes,
+        "_bps_accumulation": accumulation,
         "_bps_backend": backend,
         "_bps_local": WeakValueDictionary(),
         "_bps_local_divisors": options.process_set if settings.scale_local else None,
@@ -553,8 +579,8 @@ def DistributedOptimizer(
         sparse_as_dense: sends tf.IndexedSlices as dense tensors: right where most rows have a gradient.
         gradient_predivide_factor: divides by this before the sum, and by size() / this behind it.
         op: Average, Sum, Min, Max or Product; or Adasum, of gradients.
-        backward_passes_per_step: gradients of that many steps are added up before they are applied; with Keras 3,
-            before the optimizer is built.
+        backward_passes_per_step: gradients of that many steps are added up before they are applied; with Keras 3 it is
+            given before the optimizer is built.
         average_aggregated_gradients: divides the sum of the steps by their number.
         num_groups: Horovod's earlier name of `groups`, as a number.
         groups: which gradients Horovod sends together, as a number of groups or a list of lists of variables. It is

@@ -8,19 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
+from byteps.arguments import check_passes
 from byteps.reduce_op import ReduceOp
 from byteps.torch.lazy_parameters import is_lazy, uninitialized
 from byteps.torch.process_set import ProcessSet
 from byteps.torch.reducer import Reducer
 
 import torch
-
-
-def check_passes(passes: int) -> None:
-    """Raises ValueError."""
-    if not isinstance(passes, int) or passes <= 0:
-        raise ValueError(f"backward_passes_per_step is {passes!r}; it must be a positive integer")
-
 
 # What a DistributedOptimizer has in common with the optimizer that it was made from.
 _SHARED = ("param_groups", "state")

@@ -6,11 +6,12 @@ import math
 import warnings
 from collections.abc import Iterable
 
+from byteps.arguments import check_passes
 from byteps.asynchronous import Beginning, asynchronous_training, check_asynchronous
 from byteps.reduce_op import Adasum, Average, ReduceOp, choose_op
 from byteps.torch.adasum_optimizer import AdasumOptimizer, PassCounter
 from byteps.torch.async_optimizer import AsyncOptimizer
-from byteps.torch.base_optimizer import BaseOptimizer, check_passes
+from byteps.torch.base_optimizer import BaseOptimizer
 from byteps.torch.compression import Compression, Compressor, check_compression
 from byteps.torch.distributed_class import is_distributed, make_distributed
 from byteps.torch.gradient_groups import split_into_groups

@@ -108,6 +108,12 @@ def predivide_factor(factor: Any, op: ReduceOp) -> float:
     return number
 
 
+def check_passes(passes: Any) -> None:
+    """Checks the argument `backward_passes_per_step`. Raises ValueError."""
+    if not isinstance(passes, int) or passes <= 0:
+        raise ValueError(f"backward_passes_per_step is {passes!r}; it must be a positive integer")
+
+
 def check_groups(num_groups: Any, groups: Any = None) -> None:
     """Checks the arguments `num_groups` and `groups` of optimizers and tapes that send each gradient when it is there,
     and so have no use for groups of them. Raises ValueError for what are no groups.

@@ -469,8 +469,6 @@ def _optimizer_of_version_1() -> None:
             own = -(rank + 1) / (2 if scale else 1)
             assert session.run([shared, local]) == [-3.0, own]
             np.testing.assert_array_equal(session.run(table), [[0], [own]])
-    with pytest.raises(ValueError, match="backward_passes_per_step"):
-        bps.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1), backward_passes_per_step=2)
     for error in (TypeError, ValueError):
         with pytest.raises(error, match="must be an optimizer"):
             bps.DistributedOptimizer(3)
