@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import time
 import weakref
 from collections.abc import Callable
@@ -474,6 +475,71 @@ def _optimizer_of_version_1() -> None:
             bps.DistributedOptimizer(3)
 
 
+def _modules_of_keras() -> list[Any]:
+    """Keras 3 and, where it is installed, Keras 2."""
+    return [tf.keras, *([importlib.import_module("tf_keras")] if importlib.util.find_spec("tf_keras") else [])]
+
+
+def _applied(optimizer: Any, gradient: Any, value: Any = 0.0, *, local: bool = False, steps: int = 1) -> np.ndarray:
+    """What a step of SGD with rate 1 takes away from a new variable of two elements."""
+    variable = tf.Variable(tf.fill([2], value))
+    optimizer.build([variable])
+    if local:
+        optimizer.register_local_var(variable)
+    for _ in range(steps):
+        optimizer.apply_gradients([(gradient, variable)])
+    return np.asarray(value - variable.numpy())
+
+
+def _optimizer_of_keras() -> None:
+    """DistributedOptimizer hands each of its arguments on to that of byteps.keras."""
+    bps.init()
+    rank = bps.rank()
+    gradient = tf.fill([2], rank + 1.0)
+    slices = tf.IndexedSlices(tf.ones([1]) * (rank + 1), tf.constant([rank]), tf.constant([2]))
+    mine = [bps.add_process_set([of]) for of in range(2)][rank]
+    for keras in _modules_of_keras():
+
+        def make(keras: Any = keras, **options: Any) -> Any:
+            plain = keras.optimizers.SGD(1.0)
+            made = bps.DistributedOptimizer(plain, **options)
+            assert made is plain and isinstance(made, keras.optimizers.SGD)
+            return made
+
+        def expect(found: np.ndarray, *expected: float) -> None:
+            np.testing.assert_array_equal(found, np.float32(expected))
+
+        expect(_applied(make(), gradient), 1.5, 1.5)
+        expect(_applied(make(op=bps.Sum), gradient), 3, 3)
+        expect(_applied(make(process_set=mine), gradient), rank + 1, rank + 1)
+        # Too fine for float16, whose numbers are 2**-10 apart here.
+        fine = tf.fill([2], 1 + 2.0**-12)
+        expect(_applied(make(), fine), 1 + 2.0**-12, 1 + 2.0**-12)
+        expect(_applied(make(compression=bps.Compression.fp16), fine), 1, 1)
+        # Their sum is none of float32's.
+        large = tf.fill([2], 2.0**127)
+        assert np.isinf(_applied(make(), large)).all()
+        expect(_applied(make(gradient_predivide_factor=2.0), large), 2.0**127, 2.0**127)
+        # Slices have no maximum.
+        expect(_applied(make(op=bps.Max, sparse_as_dense=True), slices), 1, 2)
+        with pytest.raises(NotImplementedError, match="sparse_as_dense"):
+            _applied(make(op=bps.Max), slices)
+        expect(_applied(make(), gradient, local=True), (rank + 1) / 2, (rank + 1) / 2)
+        expect(_applied(make(scale_local_gradients=False), gradient, local=True), rank + 1, rank + 1)
+        for argument in ("device_dense", "device_sparse"):
+            with pytest.raises(TypeError, match=f"{argument} is 3"):
+                make(**{argument: 3})
+        if keras is tf.keras:
+            expect(_applied(make(backward_passes_per_step=2), gradient, steps=2), 3, 3)
+            average = make(backward_passes_per_step=2, average_aggregated_gradients=True)
+            expect(_applied(average, gradient, steps=2), 1.5, 1.5)
+        else:
+            with pytest.raises(ValueError, match="backward_passes_per_step"):
+                make(backward_passes_per_step=2)
+        assert make(name="mine")._bps_settings.name == "mine"
+    assert np.float32(bps.push_pull(1.0, op=bps.Sum)) == 2
+
+
 def _state() -> None:
     bps.init()
     rank = bps.rank()
@@ -614,6 +680,7 @@ BODIES = [
     _broadcast_in_a_graph,
     _objects,
     _optimizer_of_version_1,
+    _optimizer_of_keras,
     _state,
     _compiled_by_xla,
     _wrong_arguments,
