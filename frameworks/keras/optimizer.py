@@ -620,7 +620,23 @@ def DistributedOptimizer(
     return distribute(optimizer, settings)
 
 
-def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
+def PartialDistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: ReduceOp | int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
     """A DistributedOptimizer that leaves the gradients of some layers alone.
 
     Args:
@@ -636,7 +652,22 @@ def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = 
     for layer in layers:
         if not layer.built:
             raise ValueError(f"local_layers: {layer.name} is not built; call it, or its build(), before")
-    optimizer = DistributedOptimizer(optimizer, *args, **kwargs)
+    optimizer = DistributedOptimizer(
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
     for layer in layers:
         for variable in layer.trainable_variables:
             optimizer.register_local_var(variable)

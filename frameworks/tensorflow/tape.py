@@ -179,15 +179,41 @@ def DistributedGradientTape(
 
 
 def PartialDistributedGradientTape(
-    gradtape: tf.GradientTape, *args: Any, local_layers: Any = None, **kwargs: Any
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: ReduceOp | int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
     """A DistributedGradientTape that leaves the gradients of some layers alone.
 
     Args:
         gradtape: and the rest: of DistributedGradientTape.
         local_layers: a Keras layer or a list of such.
+
+    Raises:
+        As DistributedGradientTape.
     """
-    tape = DistributedGradientTape(gradtape, *args, **kwargs)
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
     layers: Sequence[Any] = local_layers if isinstance(local_layers, (list, tuple)) else [local_layers]
     for layer in layers:
         for variable in [] if layer is None else layer.trainable_variables:

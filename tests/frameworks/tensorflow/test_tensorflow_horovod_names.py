@@ -9,13 +9,16 @@ import pytest
 from installed import framework
 from signatures import BASICS, REQUIRED, check, check_errors
 
-framework("tensorflow")
+tf = framework("tensorflow")
 framework("keras")
 
 import byteps.keras
+from byteps.keras.gradients import Options
+from byteps.keras.optimizer import Settings
 from byteps.process_set import global_process_set
 from byteps.reduce_op import Average
 from byteps.tensorflow.compression import Compression
+from byteps.tensorflow.gradients import Reduction
 
 Wanted = dict[str, "list[tuple[str, Any]] | None"]
 
@@ -23,11 +26,22 @@ PS = ("process_set", global_process_set)
 _NAME, _IGNORE = ("name", None), ("ignore_name_scope", False)
 _ROOT, _SCALE = ("root_rank", REQUIRED), [("prescale_factor", 1.0), ("postscale_factor", 1.0)]
 _DEVICES = [("device_dense", ""), ("device_sparse", "")]
-_GROUPS = [("num_groups", 0), ("groups", None), PS, ("scale_local_gradients", True)]
+_UP_TO_SET = [("num_groups", 0), ("groups", None), PS]
+_SCALE_LOCAL = ("scale_local_gradients", True)
+_GROUPS, _PARTIAL = [*_UP_TO_SET, _SCALE_LOCAL], [*_UP_TO_SET, ("local_layers", None), _SCALE_LOCAL]
 T, TS, C = ("tensor", REQUIRED), ("tensors", REQUIRED), ("compression", Compression.none)
 _REDUCE = [("average", None), *_DEVICES, C, ("op", None), *_SCALE, _NAME, PS, _IGNORE]
 _SCATTER = [("device_dense", ""), C, ("op", Average), _NAME, PS, _IGNORE, *_SCALE]
 _OBJECT = [("root_rank", 0), ("session", None), _NAME, PS]
+_TAPE = [
+    ("gradtape", REQUIRED),
+    *_DEVICES,
+    C,
+    ("sparse_as_dense", False),
+    ("op", Average),
+    ("gradient_predivide_factor", 1.0),
+]
+_RUN = [("func", REQUIRED)]
 
 TENSORFLOW: Wanted = {
     **BASICS,
@@ -66,37 +80,29 @@ TENSORFLOW: Wanted = {
         ("average_aggregated_gradients", False),
         *_GROUPS,
     ],
-    "DistributedGradientTape": [
-        ("gradtape", REQUIRED),
-        *_DEVICES,
-        C,
-        ("sparse_as_dense", False),
-        ("op", Average),
-        ("gradient_predivide_factor", 1.0),
-        *_GROUPS,
-    ],
-    "PartialDistributedGradientTape": None,
+    "DistributedGradientTape": [*_TAPE, *_GROUPS],
+    "PartialDistributedGradientTape": [*_TAPE, *_PARTIAL],
     "SyncBatchNormalization": [("fused", False)],
     "elastic": None,
 }
 
 _OF_KERAS = ("compression", byteps.keras.Compression.none)
+_OPTIMIZER = [
+    ("optimizer", REQUIRED),
+    _NAME,
+    *_DEVICES,
+    _OF_KERAS,
+    ("sparse_as_dense", False),
+    ("gradient_predivide_factor", 1.0),
+    ("op", Average),
+    ("backward_passes_per_step", 1),
+    ("average_aggregated_gradients", False),
+]
 KERAS: Wanted = {
     **BASICS,
     "Compression": None,
-    "DistributedOptimizer": [
-        ("optimizer", REQUIRED),
-        _NAME,
-        *_DEVICES,
-        _OF_KERAS,
-        ("sparse_as_dense", False),
-        ("gradient_predivide_factor", 1.0),
-        ("op", Average),
-        ("backward_passes_per_step", 1),
-        ("average_aggregated_gradients", False),
-        *_GROUPS,
-    ],
-    "PartialDistributedOptimizer": None,
+    "DistributedOptimizer": [*_OPTIMIZER, *_GROUPS],
+    "PartialDistributedOptimizer": [*_OPTIMIZER, *_PARTIAL],
     "allreduce": [("value", REQUIRED), _NAME, ("average", None), *_SCALE, ("op", None), _OF_KERAS],
     "allgather": [("value", REQUIRED), _NAME],
     "broadcast": [("value", REQUIRED), _ROOT, _NAME],
@@ -142,12 +148,12 @@ ELASTIC: Wanted = {
     "CommitStateCallback": [("state", REQUIRED), ("batches_per_commit", 1)],
     "UpdateBatchStateCallback": [("state", REQUIRED)],
     "UpdateEpochStateCallback": [("state", REQUIRED)],
-    "run": None,
+    "run": _RUN,
 }
 _STATES: Wanted = {
-    "TensorFlowState": None,
-    "TensorFlowKerasState": [("model", REQUIRED), ("optimizer", None)],
-    "run": None,
+    "TensorFlowState": [("variables", None), ("session", None)],
+    "TensorFlowKerasState": [("model", REQUIRED), ("optimizer", None), ("backend", None)],
+    "run": _RUN,
 }
 MODULES: dict[str, Wanted] = {
     "tensorflow": TENSORFLOW,
@@ -173,6 +179,35 @@ def test_names_and_arguments(name: str) -> None:
 @pytest.mark.parametrize("name", ["tensorflow", "tensorflow.keras", "keras"])
 def test_types_of_errors(name: str) -> None:
     check_errors(importlib.import_module(f"byteps.horovod.{name}"))
+
+
+def test_all_arguments_of_the_partial_ones_reach_their_place(alone: None) -> None:
+    """In Horovod's order: local_layers come before scale_local_gradients."""
+    hvd = importlib.import_module("byteps.horovod.tensorflow")
+    of_keras = importlib.import_module("byteps.horovod.tensorflow.keras")
+    layer = tf.keras.layers.Dense(1)
+    layer.build((None, 2))
+    local, given = {id(variable) for variable in layer.trainable_variables}, tf.GradientTape()
+    everyone = global_process_set  # of one worker, which has no other set
+    tape = hvd.PartialDistributedGradientTape(
+        given, "/cpu:0", "/device:CPU:0", hvd.Compression.fp16, True, Average, 2.0, 0, 3, everyone, [layer], False
+    )
+    assert set(tape._bps_local) == local and tape._bps_scale_local is False
+    expected = Reduction(Average, Compression.fp16, True, 2.0, "/cpu:0", "/device:CPU:0")
+    assert tape._bps_reduction == expected
+    sgd, fp16 = tf.keras.optimizers.SGD(0.1), of_keras.Compression.fp16
+    optimizer = of_keras.PartialDistributedOptimizer(
+        sgd, "mine", "/cpu:0", "/device:CPU:0", fp16, True, 2.0, Average, 2, True, 0, 3, everyone, [layer], False
+    )
+    options = Options(Average, fp16, True, 2.0, "/cpu:0", "/device:CPU:0")
+    assert optimizer._bps_settings == Settings("mine", options, 2, True, False)
+    assert set(optimizer._bps_local) == local
+    # What is refused has reached its place.
+    for wrong, message in (({"num_groups": -1}, "num_groups"), ({"groups": -1}, "groups"), ({"process_set": 3}, "set")):
+        with pytest.raises((TypeError, ValueError), match=f"{message} is"):
+            hvd.PartialDistributedGradientTape(given, **wrong)
+        with pytest.raises((TypeError, ValueError), match=f"{message} is"):
+            of_keras.PartialDistributedOptimizer(tf.keras.optimizers.SGD(), **wrong)
 
 
 def test_arguments_in_the_order_of_horovod_reach_their_place() -> None:
