@@ -19,8 +19,8 @@ void Finish(void* user, bps_status* error) {
   pending->done(AttachedSession::Take(*pending->library, error));
 }
 
-// Submits the operation of the tensor that `args` say and `call` is the library's function of. Given a reason, its round
-// is given up instead.
+// Submits the operation that `args` say, of this tensor, by the library's function `call`. Given a reason, its round is
+// given up instead.
 template <typename Args, typename Call>
 void Submit(const AttachedSession& session, const TensorSpec& spec, Args args, Call Library::*call, const char* reason,
             Done done) {

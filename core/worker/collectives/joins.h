@@ -8,12 +8,12 @@
 // How it goes. There is no negotiation that a rank without data could answer, so the others tell it what to take part
 // in:
 //
-//   1. JOINED goes to all, when no round that this rank gives up waits for its turn any more: ranks that have joined hear
-//      of it from this one, and behind JOINED it tells nothing. (So two ranks each of which has such a round behind an
-//      operation that the other never comes to wait until the deadlines of these.) Each rank then tells the joined one
-//      of its operations in flight (TAKE_PART), and of those that have failed, answers with SEEN, and tells it of every
-//      operation that it submits from then on. All ranks tell it, so that it hears of what one has submitted and
-//      another has not; rounds are counted alike everywhere, so the second word is ignored.
+//   1. JOINED goes to all, when no round that this rank gives up waits for its turn any more: ranks that have joined
+//      hear of it from this one, and behind JOINED it tells nothing. (So two ranks each of which has such a round
+//      behind an operation that the other never comes to wait until the deadlines of these.) Each rank then tells the
+//      joined one of its operations in flight (TAKE_PART), and of those that have failed, answers with SEEN, and tells
+//      it of every operation that it submits from then on. All ranks tell it, so that it hears of what one has
+//      submitted and another has not; rounds are counted alike everywhere, so the second word is ignored.
 //   2. The joined rank takes part as if its user had called, with zeros: by the same ways, through servers, among the
 //      workers of a host, or among workers. So nothing else knows of joins. What has no result with zeros it gives up,
 //      in words for all.
