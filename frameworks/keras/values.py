@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from byteps import array_collectives
 from byteps.arguments import root, tensor_name
 from byteps.keras.arrays import broadcast_arrays, check_sendable, push_pull_arrays, to_array
 from byteps.keras.compression import Compression, choice
+from byteps.keras.flavor import is_keras_3
 from byteps.reduce_op import Average, ReduceOp, choose_op
 from byteps.session import current_session
 
@@ -110,9 +112,13 @@ def broadcast_global_variables(root_rank: int) -> None:
 
     Raises:
         RuntimeError: in eager execution, where there are no global variables.
+        ImportError: tf.keras is Keras 3, which has no sessions, and tf_keras is not installed.
     """
     import tensorflow as tf
     from byteps.tensorflow.variables import broadcast_global_variables as of_graph
 
     operation = of_graph(root_rank)
-    tf.compat.v1.keras.backend.get_session().run(operation)
+    keras = importlib.import_module("tf_keras") if is_keras_3(tf.keras) else tf.keras
+    with tf.control_dependencies([operation]):
+        done = tf.constant(0)
+    keras.backend.get_value(done)  # in Keras's session

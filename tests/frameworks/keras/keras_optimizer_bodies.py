@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from byteps.keras.arrays import to_array
 from byteps.keras.callbacks import callbacks_of
+from byteps.keras.flavor import backend_of, is_keras_3
 from byteps.keras.optimizer import is_distributed
 from keras_models import assert_same_on_all_ranks, fit, keras, model_of, weights_of
 
@@ -187,6 +188,82 @@ def of_local_layers() -> None:
         bps.PartialDistributedOptimizer(keras.optimizers.SGD(1.0), local_layers=keras.layers.Dense(1))
 
 
+def _trained_on(number: float, optimizer: Any) -> float:
+    """The weight, 1 at first, behind one step whose gradient is the number."""
+    layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+    model = keras.Sequential([keras.layers.Input((1,)), layer])
+    # The loss is the output: the gradient is the input.
+    model.compile(optimizer=optimizer, loss=lambda y, prediction: prediction, jit_compile=False)
+    model.fit(np.full([1, 1], number, "float32"), np.zeros([1, 1]), verbose=0)
+    return float(np.ravel(model.get_weights()[0])[0])
+
+
+def each_reduction() -> None:
+    bps.init()
+    of_ops = ((bps.Sum, 8), (bps.Average, 4), (bps.Min, 2), (bps.Max, 6), (bps.Product, 12))
+    for op, reduced in of_ops:
+        optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(1.0), op=op)
+        assert _trained_on(2 + 4 * bps.rank(), optimizer) == 1 - reduced, op
+
+
+def divided_before_the_sum() -> None:
+    """The sum of these gradients is no float32, their average is one."""
+    bps.init()
+    large, mean, rate = (1.5, 1.25)[bps.rank()] * 2.0**127, 1.375 * 2.0**127, 2.0**-126
+    for options, expected in (
+        ({}, -np.inf),
+        ({"gradient_predivide_factor": 0.5}, -np.inf),
+        ({"gradient_predivide_factor": 2.0}, 1 - rate * mean),
+        ({"gradient_predivide_factor": 4}, 1 - rate * mean),
+    ):
+        optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(rate), **options)
+        assert _trained_on(large, optimizer) == expected, options
+
+
+def embeddings() -> None:
+    """Of rows that both ranks have, that one has, and that none has; where their gradients are IndexedSlices, these are
+    sent so unless sparse_as_dense is given."""
+    bps.init()
+    rank = bps.rank()
+    applied: list[bool] = []
+    on_tensorflow = backend_of(keras) == "tensorflow"
+
+    class Noted(keras.optimizers.SGD):
+        def update_step(self, gradient: Any, *arguments: Any) -> None:
+            applied.append(hasattr(gradient, "dense_shape"))
+            super().update_step(gradient, *arguments)
+
+    def trained(optimizer: Any, local: bool = False) -> list[float]:
+        layer = keras.layers.Embedding(5, 1, embeddings_initializer="ones")
+        model = keras.Sequential([keras.layers.Input((4,), dtype="int32"), layer])
+        if local:
+            optimizer.register_local_var(layer.trainable_variables[0])
+        # The loss is the mean output: a row's gradient is a quarter of how often it is there.
+        model.compile(optimizer=optimizer, loss=lambda y, prediction: prediction, jit_compile=False)
+        rows = [[1, 3, 3, 3], [0, 1, 1, 2]][rank]
+        model.fit(np.array([rows], "int32"), np.zeros([1, 4, 1]), batch_size=1, verbose=0)
+        return [float(number) for number in np.ravel(model.get_weights()[0])]
+
+    of_both = [1 - 1, 1 - 3, 1 - 1, 1 - 3, 1]
+    for options, rate, sparse in (
+        ({}, 8, True),
+        ({"sparse_as_dense": True}, 8, False),
+        ({"op": bps.Sum}, 4, True),
+        ({"op": bps.Sum, "sparse_as_dense": True}, 4, False),
+        ({"gradient_predivide_factor": 2.0}, 8, True),
+        ({"compression": bps.Compression.fp16}, 8, True),
+    ):
+        applied.clear()
+        assert trained(bps.DistributedOptimizer(Noted(float(rate)), **options)) == of_both, options
+        assert set(applied) == {on_tensorflow and sparse}, options
+    own = [[1, 1 - 1, 1, 1 - 3, 1], [1 - 1, 1 - 2, 1 - 1, 1, 1]][rank]
+    assert trained(bps.DistributedOptimizer(keras.optimizers.SGD(8.0)), local=True) == own
+    scaling = (keras.optimizers if is_keras_3(keras) else keras.mixed_precision).LossScaleOptimizer
+    assert trained(bps.DistributedOptimizer(scaling(keras.optimizers.SGD(8.0), initial_scale=8.0))) == of_both
+    if not is_keras_3(keras):
+        assert trained(bps.DistributedOptimizer(keras.optimizers.legacy.SGD(8.0))) == of_both
+
+
 def process_set_of_one() -> None:
     """Its gradients are its own: as a plain optimizer on this rank's data."""
     bps.init()
@@ -241,6 +318,12 @@ def xla_on_tensorflow_is_refused() -> None:
     with pytest.raises(Exception, match="BytePS cannot communicate inside of a function that XLA compiles"):
         fit(model, bps.rank(), epochs=1)
     assert bps.push_pull(1.0, average=False) == 2
+
+
+def global_variables_are_of_graphs() -> None:
+    bps.init()
+    with pytest.raises(RuntimeError, match="for graphs of TensorFlow 1"):
+        bps.broadcast_global_variables(0)
 
 
 def without_a_session() -> None:

@@ -95,24 +95,35 @@ def accumulated_gradients_are_scaled() -> None:
 
 
 def overflow_of_one_rank() -> None:
-    """Both skip the step, and none waits."""
+    """Both skip the step and halve the scale, and none waits."""
     bps.init()
-    optimizer = bps.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01)))
-    model = model_of(keras, optimizer)
-    before = weights_of(model)
-    x, y = data(bps.rank())
-    overflowing = x * np.float32(np.inf) if bps.rank() == 1 else x
-    scale = float(np.asarray(optimizer.initial_scale))
-    model.fit(overflowing[:8], y[:8], batch_size=8, verbose=0)
-    np.testing.assert_array_equal(weights_of(model), before)
-    assert float(np.asarray(optimizer.dynamic_scale.numpy())) == scale / 2
-    fit(model, bps.rank())
-    assert (weights_of(model) != before).any()
-    assert_same_on_all_ranks(model)
+    for sgd in _kinds_of_sgd():
+        optimizer = bps.DistributedOptimizer(_loss_scaling_of(keras)(sgd(0.01)))
+        model = model_of(keras, optimizer)
+        before = weights_of(model)
+        x, y = data(bps.rank())
+        overflowing = x * np.float32(np.inf) if bps.rank() == 1 else x
+        scale = float(np.asarray(optimizer.initial_scale))
+        model.fit(overflowing[:8], y[:8], batch_size=8, verbose=0)
+        np.testing.assert_array_equal(weights_of(model), before)
+        assert _scale_of(optimizer) == scale / 2
+        fit(model, bps.rank())
+        assert (weights_of(model) != before).any() and _scale_of(optimizer) == scale / 2
+        assert_same_on_all_ranks(model)
 
 
 def _loss_scaling_of(keras: Any) -> Any:
     return (keras.optimizers if is_keras_3(keras) else keras.mixed_precision).LossScaleOptimizer
+
+
+def _kinds_of_sgd() -> list[Any]:
+    """Of tf_keras the legacy one, too, whose loss scaling is a class of its own."""
+    return [keras.optimizers.SGD, *([] if is_keras_3(keras) else [keras.optimizers.legacy.SGD])]
+
+
+def _scale_of(optimizer: Any) -> float:
+    scale = optimizer.dynamic_scale if is_keras_3(keras) else optimizer.loss_scale
+    return float(np.asarray(scale.numpy()))
 
 
 def overflow_of_a_local_layer() -> None:
@@ -186,14 +197,23 @@ def constant_loss_scaling_outside() -> None:
 def mixed_precision() -> None:
     """compile() would put loss scaling around the optimizer: it is inside already."""
     bps.init()
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
+    if is_keras_3(keras):
+        before, set_policy = keras.config.dtype_policy(), keras.config.set_dtype_policy
+    else:
+        before, set_policy = keras.mixed_precision.global_policy(), keras.mixed_precision.set_global_policy
+    set_policy("mixed_float16")
     try:
-        optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(0.01))
-        assert isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-        model = model_of(keras, optimizer)
-        assert model.optimizer is optimizer
-        fit(model, bps.rank())
-        assert_same_on_all_ranks(model)
+        for sgd in _kinds_of_sgd():
+            optimizer = bps.DistributedOptimizer(sgd(0.01))
+            assert isinstance(optimizer, _loss_scaling_of(keras))
+            model = model_of(keras, optimizer)
+            assert model.optimizer is optimizer
+            start = weights_of(model)
+            fit(model, bps.rank())
+            assert (weights_of(model) != start).any()
+            assert_same_on_all_ranks(model)
+            # One that is given is not put into another.
+            given = _loss_scaling_of(keras)(sgd(0.01))
+            assert bps.DistributedOptimizer(given) is given
     finally:
-        keras.config.set_dtype_policy(before)
+        set_policy(before)

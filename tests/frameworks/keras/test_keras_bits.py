@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +20,12 @@ RunWorkers = Callable[..., Any]
 def _digests() -> list[str]:
     """Of the weights behind each epoch."""
     import byteps.keras as bps
-    import keras
     import numpy as np
+    from byteps.keras.flavor import backend_of
 
+    keras = importlib.import_module(os.environ["TESTED_KERAS"])
     bps.init()
-    if keras.backend.backend() == "tensorflow":
+    if backend_of(keras) == "tensorflow":
         import tensorflow as tf
 
         tf.config.experimental.enable_op_determinism()
@@ -44,10 +47,16 @@ def _digests() -> list[str]:
     return digests
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
-def test_the_same_bits_on_all_ranks_and_in_all_runs(run_workers: RunWorkers, backend: str) -> None:
-    if importlib.util.find_spec(backend) is None:
-        pytest.skip(f"{backend} is not installed here: tools/setup --frameworks")
-    runs = [run_workers(_digests, KERAS_BACKEND=backend).results for _ in range(2)]
+@pytest.mark.parametrize("package", ["tensorflow", "torch", "jax", "tf_keras"])
+def test_the_same_bits_on_all_ranks_and_in_all_runs(run_workers: RunWorkers, package: str) -> None:
+    """With Keras 3 on this backend, or the package tf_keras."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed here: tools/setup --frameworks")
+    of_keras_2 = package == "tf_keras"
+    variables = {
+        "TESTED_KERAS": package if of_keras_2 else "keras",
+        "KERAS_BACKEND": "tensorflow" if of_keras_2 else package,
+    }
+    runs = [run_workers(_digests, **variables).results for _ in range(2)]
     assert runs[0][0] == runs[0][1] == runs[1][0] == runs[1][1]
     assert len(set(runs[0][0])) == 3

@@ -106,6 +106,26 @@ def _state_in_a_graph() -> None:
         np.testing.assert_array_equal(value, expected)
 
 
+def _global_variables_in_a_graph() -> None:
+    """Variables that are no model's, too, in Keras's session: with the package tf_keras, whatever tf.keras is."""
+    import byteps.keras as bps
+    import tensorflow as tf
+    import tf_keras
+
+    tf.compat.v1.disable_eager_execution()
+    bps.init()
+    rank = bps.rank()
+    model = _model(bps.DistributedOptimizer(_optimizer("SGD")), seed=rank)
+    _fit(model, rank, [], epochs=1)
+    own = allgather_object(model.get_weights())
+    assert any((value != of_root).any() for value, of_root in zip(own[0], own[1]))
+    alone = tf_keras.backend.variable(10.0 + rank)
+    bps.broadcast_global_variables(1)
+    for value, of_root in zip(model.get_weights(), own[1]):
+        np.testing.assert_array_equal(value, of_root)
+    assert tf_keras.backend.get_value(alone) == 11
+
+
 def _learning_rates_in_a_graph() -> None:
     import byteps.keras as bps
     import tensorflow as tf
@@ -155,6 +175,12 @@ def test_callbacks_in_a_graph(run_workers: RunWorkers, kind: str) -> None:
 
 def test_elastic_state_in_a_graph(run_workers: RunWorkers) -> None:
     run_workers(_state_in_a_graph, BYTEPS_OP_TIMEOUT="60")
+
+
+@pytest.mark.parametrize("legacy", ["0", "1"])
+def test_broadcast_of_global_variables_in_a_graph(run_workers: RunWorkers, legacy: str) -> None:
+    """Where tf.keras is Keras 3, and where it is tf_keras."""
+    run_workers(_global_variables_in_a_graph, BYTEPS_OP_TIMEOUT="60", TF_USE_LEGACY_KERAS=legacy)
 
 
 def test_learning_rates_in_a_graph(run_workers: RunWorkers) -> None:

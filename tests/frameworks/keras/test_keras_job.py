@@ -53,6 +53,10 @@ from keras_optimizer_bodies import (
     as_one_process_on_the_double_batch,
     clipping_and_averages_after_the_reduction,
     compressed,
+    divided_before_the_sum,
+    each_reduction,
+    embeddings,
+    global_variables_are_of_graphs,
     local_variables_stay,
     of_local_layers,
     process_set_of_one,
@@ -102,6 +106,9 @@ OF_ALL = [
     copies_of_optimizers,
     best_model_of_rank_0,
     of_local_layers,
+    each_reduction,
+    divided_before_the_sum,
+    embeddings,
     synchronized_batch_normalization,
     one_rank_alone_traces_again,
     statistics_are_averaged,
@@ -115,8 +122,10 @@ OF_ALL = [
     state,
     state_before_the_first_step,
     state_of_a_model_that_is_not_built,
+    overflow_of_one_rank,
     overflow_of_a_local_layer,
     overflow_of_a_local_layer_while_a_rank_has_joined,
+    mixed_precision,
     norm_of_all_with_local_layers_is_refused,
     loss_scaling_outside_is_refused,
     without_a_session,
@@ -134,12 +143,10 @@ OF_KERAS_3 = [
     accumulation_is_loaded_again,
     accumulation_with_float8,
     accumulated_gradients_are_scaled,
-    overflow_of_one_rank,
     random_numbers_stay,
-    mixed_precision,
 ]
 OF_TF_KERAS = [constant_loss_scaling_outside]
-OF_TENSORFLOW = [xla_on_tensorflow_is_refused]
+OF_TENSORFLOW = [xla_on_tensorflow_is_refused, global_variables_are_of_graphs]
 OF_PYTORCH = [values_of_pytorch]
 _ON_TENSORFLOW = ("tensorflow", "tf_keras")
 _PYTORCH_IS_HERE = all(importlib.util.find_spec(name) is not None for name in ("torch", "ml_dtypes"))
