@@ -22,11 +22,31 @@ PLACE = ROOT / ".deps" / "versions"
 _ALWAYS = ("cloudpickle", "numpy", "pytest", "scikit-learn")
 
 # At least twenty checks of each, in real jobs: dtypes and reductions, names, gradients, transformations, errors of all
-# ranks, a rank that dies, many tensors at once, training, imports in both orders.
+# ranks, a rank that dies, many tensors at once, training, imports in both orders; and all that a binding does with
+# parts of its framework that are private or change from version to version: strategies, devices, places.
 SUITES = {
-    "jax": ("ops_job", "gradients_job", "names_job", "errors_job", "optimizer_job", "failures_job", "import_order"),
+    "jax": (
+        "ops_job",
+        "gradients_job",
+        "names_job",
+        "errors_job",
+        "optimizer_job",
+        "devices_job",
+        "failures_job",
+        "import_order",
+    ),
     "mxnet": ("ops_job", "bits", "training_job", "import_order"),
-    "tensorflow": ("ops_job", "training_job", "loops_job", "bits", "import_order"),
+    "tensorflow": (
+        "ops_job",
+        "training_job",
+        "loops_job",
+        "collectives_job",
+        "distribute_job",
+        "half_steps_job",
+        "places_job",
+        "bits",
+        "import_order",
+    ),
 }
 # Keras comes with TensorFlow, as the package keras and, from 2.15 on, as tf_keras; its other backends are not there.
 BESIDE = {"tensorflow": ("tests/frameworks/keras/test_keras_job.py",)}

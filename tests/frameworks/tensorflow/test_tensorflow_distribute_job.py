@@ -318,7 +318,9 @@ def _statistics_of_batch_normalization() -> None:
             model.compile(tf.keras.optimizers.SGD(0.05), "mse", jit_compile=False)
         dataset = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
         model.fit(dataset, epochs=1, verbose=0, callbacks=list(callbacks))
-        return [np.asarray(weight.numpy()) for weight in model.non_trainable_weights]
+        # Of the first replica. To read the whole of a weight of Keras 2 is to average it over all replicas.
+        own = [getattr(weight, "values", [weight])[0] for weight in model.non_trainable_weights]
+        return [np.asarray(each.numpy()) for each in own]
 
     def of_both(own: list[np.ndarray]) -> list[list[np.ndarray]]:
         return [bps.broadcast_object(own, of) for of in range(2)]
